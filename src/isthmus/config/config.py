@@ -1,0 +1,175 @@
+"""The whole of isthmus.yaml.
+
+Invariant: in a ``Config`` every link joins two different, known sites, no two sites are one cluster by
+their addresses, and no two explicitly named topics are written to one destination topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, model_validator
+
+from isthmus.config.base import Model
+from isthmus.config.link import Link
+from isthmus.config.mistakes import Problem, did_you_mean, several
+from isthmus.config.rename import fill
+from isthmus.config.site import Site
+from isthmus.config.spark import SparkOptions
+from isthmus.errors import UsageError
+
+_Member = TypeVar("_Member")
+DEFAULT_SPARK = {"spark.master": "local[*]"}
+
+
+def _with_default_master(options: dict[str, str]) -> dict[str, str]:
+    return {**DEFAULT_SPARK, **options}
+
+
+class Config(Model):
+    """What isthmus.yaml says."""
+
+    sites: dict[str, Site] = Field(description="The clusters, by name.", min_length=1)
+    links: dict[str, Link] = Field(default={}, description="The replications between them, by name.")
+    spark: Annotated[SparkOptions, AfterValidator(_with_default_master)] = Field(
+        default=DEFAULT_SPARK,
+        description="Spark options for all links, such as `spark.master`. Without `spark.master` Spark runs "
+        "inside the process on all cores (`local[*]`).",
+        repr=False,
+    )
+
+    def site(self, name: str) -> Site:
+        """The site of this name, or a usage error that names the nearest one."""
+        return _pick("site", name, self.sites)
+
+    def link(self, name: str) -> Link:
+        """The link of this name, or a usage error that names the nearest one."""
+        return _pick("link", name, self.links)
+
+    def spark_options(self, link: str) -> dict[str, str]:
+        """The Spark options of one link: the common ones, overridden by its own."""
+        return {**self.spark, **self.link(link).spark}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_names(cls, data: Any) -> Any:
+        return fill_names(data)
+
+    @model_validator(mode="after")
+    def _check(self) -> Config:
+        problems = check_config(
+            {name: site.__dict__ for name, site in self.sites.items()},
+            {name: link.__dict__ for name, link in self.links.items()},
+        )
+        if problems:
+            raise several(problems)
+        return self
+
+
+def _pick(kind: str, name: str, known: Mapping[str, _Member]) -> _Member:
+    if name not in known:
+        hint = did_you_mean(name, known)
+        raise UsageError(f'there is no {kind} "{name}" in the configuration' + (f"; {hint}" if hint else ""))
+    return known[name]
+
+
+def fill_names(data: Any) -> Any:
+    """Give each site and link its key as its name."""
+    if not isinstance(data, dict):
+        return data
+    filled = dict(data)
+    for group in ("sites", "links"):
+        members = data.get(group)
+        if isinstance(members, dict):
+            filled[group] = {
+                key: {**member, "name": key} if isinstance(member, dict) else member
+                for key, member in members.items()
+            }
+        elif members is None and group in data:
+            filled[group] = {}  # a heading with nothing below it
+    return filled
+
+
+def check_config(
+    sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]
+) -> list[Problem]:
+    """What sites and links must satisfy together; takes the fields by name, as far as they are good."""
+    return [*_check_ends(sites, links), *_check_addresses(sites), *_check_destinations(links)]
+
+
+def _check_ends(sites: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    problems = []
+    for name, link in links.items():
+        for key, field in (("from", "source"), ("to", "target")):
+            site = link.get(field)
+            if site is not None and site not in sites:
+                problems.append(
+                    Problem(("links", name, key), "there is no such site", did_you_mean(site, sites))
+                )
+        if link.get("source") is not None and link.get("source") == link.get("target"):
+            problems.append(
+                Problem(("links", name, "to"), 'the same site as "from"', "a link joins two sites")
+            )
+    return problems
+
+
+def _check_addresses(sites: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    problems = []
+    owners: dict[str, str] = {}
+    for name, site in sites.items():
+        for number, address in enumerate(site.get("bootstrap") or []):
+            owner = owners.setdefault(address.casefold(), name)
+            if owner != name:
+                problems.append(
+                    Problem(
+                        ("sites", name, "bootstrap", number),
+                        f'site "{owner}" has this address too',
+                        "two sites are two clusters",
+                    )
+                )
+    return problems
+
+
+def _check_destinations(links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    whole = {
+        name: link
+        for name, link in links.items()
+        if {"name", "source", "target", "topics", "rename"} <= set(link)
+    }
+    problems = []
+    writers: dict[tuple[str, str], str] = {}
+    for name, link in whole.items():
+        for number, topic in enumerate(link["topics"].include):
+            if topic not in link["topics"].named():
+                continue
+            renamed = _destination(link, topic)
+            writer = writers.setdefault((link["target"], renamed), name)
+            if writer == name:
+                # Another link between the same two sites may take the same topic by a pattern.
+                writer = next(
+                    (other for other, its in whole.items() if _takes(its, link, topic, renamed)), name
+                )
+            if writer != name:
+                problems.append(
+                    Problem(
+                        ("links", name, "topics", "include", number),
+                        f'link "{writer}" writes topic "{renamed}" at site "{link["target"]}" too',
+                        "tell them apart with rename",
+                    )
+                )
+    return problems
+
+
+def _takes(other: Mapping[str, Any], link: Mapping[str, Any], topic: str, renamed: str) -> bool:
+    return (
+        other is not link
+        and (other["source"], other["target"]) == (link["source"], link["target"])
+        and topic not in other["topics"].include
+        and other["topics"].matches(topic)
+        and _destination(other, topic) == renamed
+    )
+
+
+def _destination(link: Mapping[str, Any], topic: str) -> str:
+    return fill(link["rename"], topic=topic, source=link["source"], target=link["target"], link=link["name"])

@@ -1,0 +1,230 @@
+"""isthmus.yaml -> ``Config``, or every mistake in it at once.
+
+Invariant: one run finds all mistakes. Fields are judged one by one by the models; what fields, links and
+sites must satisfy together is judged with whatever is good, so that no mistake hides another.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from isthmus.config.base import Model
+from isthmus.config.config import Config, check_config, fill_names
+from isthmus.config.document import Document, Found, read
+from isthmus.config.link import Link, check_link
+from isthmus.config.mistakes import KIND, Loc, Mistake, Problem, config_error, did_you_mean, nearest
+from isthmus.config.paths import BASE, why_unreadable
+from isthmus.config.site import Site
+
+# What people write when they know another tool; difflib would not find these.
+_SYNONYMS = {
+    "source": "from", "destination": "to", "target": "to", "ssl": "tls",
+    "brokers": "bootstrap", "servers": "bootstrap", "clusters": "sites", "replications": "links",
+    "user": "username",
+}  # fmt: skip
+_EXPECTED = {
+    "model_type": "expected a mapping",
+    "model_attributes_type": "expected a mapping",
+    "dict_type": "expected a mapping",
+    "list_type": "expected a list",
+    "string_type": "expected text",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "string_too_long": "too long",
+}
+
+
+def load(path: str | os.PathLike[str]) -> Config:
+    """Read a configuration file. Raises ``ConfigError`` with all mistakes."""
+    file = os.fspath(path)
+    try:
+        text = Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        hint = "isthmus init writes one to start from" if isinstance(error, FileNotFoundError) else ""
+        mistake = Mistake(
+            file=file, line=None, column=None, path="", problem=why_unreadable(error), hint=hint
+        )
+        raise config_error([mistake]) from None
+    return loads(text, file=file, base=Path(file).absolute().parent)
+
+
+def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str] = ".") -> Config:
+    """The same for text; relative paths in it are relative to ``base``."""
+    document = read(text, file, os.environ)
+    if document.data is None and document.mistakes:
+        raise config_error(document.mistakes)
+    context = {BASE: os.fspath(base)}
+    config: Config | None = None
+    mistakes = list(document.mistakes)
+    try:
+        # By alias only: the file knows one spelling, "from" and not "source".
+        config = Config.model_validate(document.data, context=context, by_alias=True, by_name=False)
+    except ValidationError as error:
+        mistakes += _own_mistakes(document, error)
+        mistakes += _joint_mistakes(document, context)
+    # Raised outside the handler: the validation error holds the input, secrets included, and must not
+    # hang on to ours as its context.
+    if config is None or mistakes:
+        raise config_error(_without_echoes(mistakes, document))
+    return config
+
+
+def _own_mistakes(document: Document, error: ValidationError) -> list[Mistake]:
+    items = error.errors(include_url=False, include_input=False)
+    # A misspelt key is one mistake, not also a missing one.
+    meant = {
+        (*_clean(item["loc"])[:-1], _nearest_key(_clean(item["loc"])))
+        for item in items
+        if item["type"] == "extra_forbidden"
+    }
+    mistakes = []
+    for item in items:
+        loc, kind, context = _clean(item["loc"]), item["type"], item.get("ctx", {})
+        if kind == KIND:
+            for problem in context["problems"]:
+                mistakes.append(_place(document, loc, problem, found="text" if context["found"] else "no"))
+        elif kind == "extra_forbidden":
+            mistakes.append(document.mistake(loc, "unknown key", _key_hint(loc), key=True))
+        elif kind == "missing":
+            if loc not in meant:
+                mistakes.append(document.mistake(loc, "missing", key=True))
+        elif kind == "literal_error":
+            choices = _choices(context["expected"])
+            written = _written(document, loc)
+            near = nearest(written, choices)
+            hint = f'did you mean "{near}"?' if near else ""
+            mistakes.append(document.mistake(loc, f"expected {_any_of(choices)}", hint, found="text"))
+        else:
+            mistakes.append(document.mistake(loc, _EXPECTED.get(kind, item["msg"]), found=_shown(kind)))
+    return mistakes
+
+
+def _shown(kind: str) -> Found:
+    return "no" if kind.endswith(("_short", "_long")) else "kind"
+
+
+def _joint_mistakes(document: Document, context: dict[str, Any]) -> list[Mistake]:
+    """What can be said about sites and links together although some field is bad."""
+    data = fill_names(document.data)
+    if not isinstance(data, dict):
+        return []
+    sites = {name: _good_fields(Site, raw, context) for name, raw in _members(data, "sites")}
+    links = {name: _good_fields(Link, raw, context) for name, raw in _members(data, "links")}
+    problems = check_config(sites, links)
+    for name, link in links.items():
+        problems += [Problem(("links", name, *p.loc), p.problem, p.hint) for p in check_link(link)]
+    return [_place(document, (), problem) for problem in problems]
+
+
+def _members(data: Mapping[str, Any], group: str) -> list[tuple[str, Any]]:
+    members = data.get(group)
+    return list(members.items()) if isinstance(members, dict) else []
+
+
+def _good_fields(model: type[Model], raw: Any, context: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a site or link that are good taken alone, by name; those left out have their default."""
+    good: dict[str, Any] = {}
+    if not isinstance(raw, dict):
+        return good
+    for name, field in model.model_fields.items():
+        key = _key(name, field)
+        if key not in raw:
+            if not field.is_required():
+                good[name] = field.default
+            continue
+        annotation: Any = field.annotation
+        if field.metadata:
+            annotation = Annotated[annotation, *field.metadata]
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        try:
+            good[name] = adapter.validate_python(raw[key], context=context, by_alias=True, by_name=False)
+        except ValidationError:
+            continue
+    return good
+
+
+def _key(name: str, field: FieldInfo) -> str:
+    """How a field is written in the file."""
+    return str(field.validation_alias or name)
+
+
+def _place(document: Document, loc: Loc, problem: Problem, *, found: Found = "no") -> Mistake:
+    # A problem of a key that is not there ("missing") names the key.
+    key = problem.problem.startswith("missing")
+    return document.mistake((*loc, *problem.loc), problem.problem, problem.hint, found=found, key=key)
+
+
+def _clean(loc: Loc) -> Loc:
+    """The place in the file: without the marks that pydantic adds for unions and for keys."""
+    return tuple(
+        part for part in loc if not (isinstance(part, str) and part.startswith("<")) and part != "[key]"
+    )
+
+
+def _written(document: Document, loc: Loc) -> str:
+    place = document.root
+    for part in loc:
+        place = place.children.get(part, place)
+    return place.written
+
+
+def _choices(expected: str) -> list[str]:
+    """Pydantic's ``'a', 'b' or 'c'`` as a list."""
+    return [word.strip().strip("'") for word in expected.replace(" or ", ", ").split(",")]
+
+
+def _any_of(words: list[str]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _key_hint(loc: Loc) -> str:
+    near = _nearest_key(loc)
+    return f'did you mean "{near}"?' if near else did_you_mean(str(loc[-1]), _known_keys(loc[:-1]))
+
+
+def _nearest_key(loc: Loc) -> str | None:
+    key, known = str(loc[-1]), _known_keys(loc[:-1])
+    return _SYNONYMS[key] if _SYNONYMS.get(key) in known else nearest(key, known)
+
+
+def _known_keys(loc: Loc) -> list[str]:
+    model = _model_at(loc)
+    fields = model.model_fields if model else {}
+    return [_key(name, field) for name, field in fields.items() if name != "name"]
+
+
+def _model_at(loc: Loc) -> type[BaseModel] | None:
+    """The model that reads the mapping at this place."""
+    current: Any = Config
+    for part in loc:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            fields = {_key(name, field): field for name, field in current.model_fields.items()}
+            if part not in fields:
+                return None
+            current = fields[str(part)].annotation
+        elif get_origin(current) is dict:
+            current = get_args(current)[1]
+        current = _unwrapped(current)
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+
+
+def _unwrapped(annotation: Any) -> Any:
+    """The model inside ``Annotated[...]`` and ``... | None``."""
+    if get_origin(annotation) is Annotated:
+        return _unwrapped(get_args(annotation)[0])
+    if get_origin(annotation) is dict or isinstance(annotation, type):
+        return annotation
+    members = [arg for arg in get_args(annotation) if arg is not type(None)]
+    return _unwrapped(members[0]) if len(members) == 1 else annotation
+
+
+def _without_echoes(mistakes: list[Mistake], document: Document) -> list[Mistake]:
+    """Leave out what only follows from a variable that is not set, or from a tag, at the same place."""
+    broken = {(m["line"], m["column"]) for m in document.mistakes}
+    return [m for m in mistakes if m in document.mistakes or (m["line"], m["column"]) not in broken]

@@ -1,0 +1,481 @@
+"""Planning a lease: which partitions there are, where each goes and from where on, and which slot gets which.
+
+What is written, in this order:
+1. the claim (the lease's number and our run), so that older tasks that look again leave;
+2. the fence: each slot's transactional id is taken, which aborts what older tasks left open;
+3. progress for partitions that have none yet. From here on every partition of the lease has progress, and only
+   the task that holds it moves it.
+
+A topic that cannot be had (not authorised, refused by the destination) is a fault of its partitions, never of the
+link. Only what makes the whole link wrong is raised: another cluster than before, or another replicator.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass, field, replace
+
+import kafka.errors as kerrors
+
+from isthmus.config import Link, Site, StartOffsets, StartTimestamp
+from isthmus.engine import state
+from isthmus.engine.balance import deal
+from isthmus.engine.lease import Assignment, Lease
+from isthmus.engine.offset_map import PartitionMap, build_maps
+from isthmus.engine.report import FaultReport, Reports
+from isthmus.engine.state import Claim, Control, Progress
+from isthmus.errors import (
+    ClusterChanged,
+    ConfigError,
+    DestinationRefused,
+    PartitionFault,
+    SameCluster,
+    SourceDeleted,
+    SourceUnreadable,
+    TakenOver,
+)
+from isthmus.kafka.admin import (
+    NewTopic,
+    Refusal,
+    TopicConfig,
+    create_partitions,
+    create_topics,
+    topic_configs,
+    wait_for_topics,
+)
+from isthmus.kafka.cluster import Cluster, TopicInfo
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Loop, Signal, gather
+from isthmus.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Committed,
+    Partition,
+    commit_group_offsets,
+    group_offsets,
+    list_offsets,
+)
+from isthmus.kafka.produce import Producer, small_batch
+from isthmus.kafka.read import Pair, read_to_end
+
+# Brokers forget a group's offset a week (by default) after it was committed: idle partitions are refreshed.
+REFRESH_PROGRESS_SECONDS = 6 * 3600
+# What a created topic takes over from its source, where it was set there: what decides how long records live and
+# how large they may be. The timestamp type is left out on purpose: only CreateTime keeps the source's times.
+CREATED_WITH = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "max.message.bytes",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "segment.bytes",
+    "segment.ms",
+    "message.timestamp.before.max.ms",
+    "message.timestamp.after.max.ms",
+)
+STATE_TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of one link: what the driver, the planner and the tasks all need. Travels between processes."""
+
+    link: Link
+    source: Site
+    target: Site
+    slots: int
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    host: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+
+
+@dataclass(slots=True)
+class Topic:
+    """A source topic that the link copies, and its name at the target."""
+
+    source: TopicInfo
+    target: str
+
+
+async def discover(source: Cluster, link: Link) -> dict[str, Topic]:
+    """The source topics that match, with their destination names; a clash of names is a mistake in the link."""
+    metadata = await source.metadata(None)
+    found: dict[str, Topic] = {}
+    taken: dict[str, str] = {}
+    for name, info in sorted(metadata.topics.items()):
+        if info.error is not None or not link.topics.matches(name):
+            continue
+        target = link.destination_topic(name)
+        if target in taken:
+            raise ConfigError(
+                f"link {link.name}: topics {taken[target]} and {name} would both be copied to {target}; change rename or "
+                "exclude one of them"
+            )
+        taken[target] = name
+        found[name] = Topic(info, target)
+    return found
+
+
+class Planner:
+    """Deals leases for one run of one link. Connections are kept between leases."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._loop = Loop()
+        link = job.link
+        self.source = Cluster(job.source, self._loop, f"isthmus-{link.name}-plan")
+        self.target = Cluster(job.target, self._loop, f"isthmus-{link.name}-plan")
+        self._group = state.group(link.name)
+        self._map = (state.map_topic(link.name), 0)
+        self._status = (state.status_topic(link.name), 0)
+        self._connected = False
+        self._claimed = False
+        self._reports = Reports()
+        self._reports_end: int | None = None
+        self._refreshed = 0.0
+        self._faults: list[PartitionFault] = []
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+        self._loop.close()
+
+    # -- called by Spark's reader and by tests ------------------------------------------------------------
+
+    def control(self) -> Control:
+        """What operators ask for right now."""
+        return self._loop.run(self._read_control)  # type: ignore[no-any-return]
+
+    def plan(self) -> list[Lease]:
+        """The next lease, one part a slot."""
+        try:
+            return self._loop.run(self._plan)  # type: ignore[no-any-return]
+        except kerrors.KafkaError as error:
+            site = self.target if self.source.cluster_id else self.source
+            raise site.explain(error, "dealing out a lease") from error
+
+    async def _read_control(self) -> Control:
+        await self._connect()
+        committed = await group_offsets(self.target, self._group, [self._status], stable=False)
+        return Control.read(committed.get(self._status))
+
+    async def _connect(self) -> None:
+        if not self._connected:
+            await self.source.connect()
+            await self.target.connect()
+            check_identity(self.job, self.source, self.target)
+            await ensure_state_topics(self.target, self.job.link)
+            self._connected = True
+
+    async def _plan(self) -> list[Lease]:
+        await self._connect()
+        self._faults = []
+        claim = await self._claim()
+        await self._fence(max(self.job.slots, claim.slots))
+        topics = await discover(self.source, self.job.link)
+        await self._look_for_unreadable(topics)
+        committed = await group_offsets(self.target, self._group, stable=True)
+        maps = await self._maps_if_needed(topics, committed)
+        targets = await self._ensure_targets(topics, maps)
+        assignments = await self._assignments(topics, targets, maps)
+        await self._ensure_progress(assignments, committed, maps, set(targets), first=claim.number <= 1)
+        await self._read_reports()
+        await self._tell_faults(topics, committed)
+        return await self._deal(claim, assignments, topics)
+
+    # -- claim and fence ----------------------------------------------------------------------------------
+
+    async def _claim(self) -> Claim:
+        committed = await group_offsets(self.target, self._group, [self._map], stable=False)
+        old = Claim.read(committed.get(self._map))
+        job = self.job
+        if old is not None:
+            if self._claimed and old.run != job.run:
+                raise TakenOver(
+                    f"link {job.link.name}: another replicator (on {old.host}) has taken this link over; this one stops"
+                )
+            for site, was, now in (
+                (job.source.name, old.source_cluster, self.source.cluster_id),
+                (job.target.name, old.target_cluster, self.target.cluster_id),
+            ):
+                if was and now and was != now:
+                    raise ClusterChanged(
+                        f"link {job.link.name}: site {site} was cluster {was} and is {now} now: offsets of the old cluster "
+                        f"mean nothing there. If it was rebuilt on purpose, replicate it under a new link name",
+                        site, was, now,
+                    )
+        number = old.number + 1 if old else 1
+        # The old slots are fenced too, when there were more of them.
+        claim = Claim(number, job.run, job.host, self.source.cluster_id, self.target.cluster_id, job.slots)
+        await commit_group_offsets(self.target, self._group, {self._map: claim.commit()})
+        self._claimed = True
+        slots = max(job.slots, old.slots if old else 0)
+        return Claim(number, job.run, job.host, self.source.cluster_id, self.target.cluster_id, slots)
+
+    async def _fence(self, slots: int) -> None:
+        if self.job.link.delivery != "exactly-once":
+            return
+        leaders = Leaders(self.target, [])
+        signal = Signal(self._loop)
+        producers = [
+            Producer(self.target, leaders, signal, state.transactional_id(self.job.link.name, slot))
+            for slot in range(slots)
+        ]
+        await gather([self._loop.spawn(p.begin()) for p in producers])
+
+    # -- topics -------------------------------------------------------------------------------------------
+
+    async def _look_for_unreadable(self, topics: dict[str, Topic]) -> None:
+        """A topic that the link names but may not describe is not in the list of all topics: ask for it by name."""
+        link = self.job.link
+        named = [t for t in link.topics.include if not t.startswith("/") and t not in topics and link.topics.matches(t)]
+        if not named:
+            return
+        metadata = await self.source.metadata(named)
+        for name, info in metadata.topics.items():
+            if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
+                self._faults.append(SourceUnreadable(
+                    f"not authorised to read {name} at site {self.job.source.name}: grant ALLOW READ and DESCRIBE on it",
+                    name, 0,
+                ))
+
+    async def _maps_if_needed(
+        self, topics: dict[str, Topic], committed: dict[Partition, Committed]
+    ) -> dict[Partition, PartitionMap]:
+        """The offset map, read only when some partition has no progress: it knows whether it was ever copied."""
+        if all((t.target, p) in committed for t in topics.values() for p in t.source.partitions):
+            return {}
+        pairs, _ = await read_to_end(self.target, self._map)
+        return build_maps((key, value) for key, value in pairs if key is not None)
+
+    async def _ensure_targets(
+        self, topics: dict[str, Topic], maps: dict[Partition, PartitionMap]
+    ) -> dict[str, TopicInfo]:
+        """Create what is missing and grow what is too small; topics that were copied before are not re-created."""
+        link = self.job.link
+        metadata = await self.target.metadata(sorted(t.target for t in topics.values()))
+        brokers = max(1, len(metadata.brokers))
+        lost = {topic for topic, _ in maps}
+        absent = [
+            t for name, t in topics.items()
+            if (info := metadata.topics.get(t.target)) is None
+            or (info.error is kerrors.UnknownTopicOrPartitionError and name not in lost)
+        ]
+        created: dict[str, Refusal | None] = {}
+        if absent:
+            configs = await topic_configs(self.source, [t.source.name for t in absent])
+            new = []
+            for topic in absent:
+                config = configs.get(topic.source.name)
+                own = config.own if isinstance(config, TopicConfig) else {}
+                factor = min(link.replication_factor or topic.source.replication, brokers)
+                kept = {k: v for k, v in own.items() if k in CREATED_WITH}
+                new.append(NewTopic(topic.target, len(topic.source.partitions), factor, kept))
+            created = await create_topics(self.target, new)
+        small = {
+            t.target: len(t.source.partitions)
+            for t in topics.values()
+            if (info := metadata.topics.get(t.target)) is not None
+            and info.error is None
+            and len(info.partitions) < len(t.source.partitions)
+        }
+        grown = await create_partitions(self.target, small) if small else {}
+        refused = {name: why for name, why in {**created, **grown}.items() if why is not None}
+        for name, topic in topics.items():
+            info = metadata.topics.get(topic.target)
+            why = refused.get(topic.target)
+            words = str(why) if why else ""
+            if info is not None and info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
+                words = "not authorised; grant ALLOW DESCRIBE and WRITE on it"
+            if words:
+                self._faults += [
+                    DestinationRefused(f"destination topic {topic.target}: {words}", name, p)
+                    for p in topic.source.partitions
+                ]
+        fresh = [n for n, why in {**created, **grown}.items() if why is None]
+        if fresh:
+            await wait_for_topics(self.target, fresh)
+            metadata = await self.target.metadata(sorted(t.target for t in topics.values()))
+        return {name: info for name, info in metadata.topics.items() if info.error is None and name not in refused}
+
+    async def _assignments(
+        self, topics: dict[str, Topic], targets: dict[str, TopicInfo], maps: dict[Partition, PartitionMap]
+    ) -> list[Assignment]:
+        configs = await topic_configs(self.target, sorted(targets))
+        faulted = {(f.topic, f.partition) for f in self._faults}
+        result = []
+        for name, topic in topics.items():
+            info = targets.get(topic.target)
+            config = configs.get(topic.target)
+            limit = config.max_message_bytes if isinstance(config, TopicConfig) else 1048588
+            for partition in topic.source.partitions:
+                key = (name, partition)
+                if info is None:
+                    if key in faulted or key not in maps:
+                        continue
+                    target_id = maps[key].target_id  # deleted at the target: the task will say so
+                elif partition in info.partitions:
+                    target_id = info.id
+                else:
+                    continue
+                result.append(Assignment(name, partition, topic.source.id, topic.target, target_id, limit))
+        return result
+
+    # -- progress -----------------------------------------------------------------------------------------
+
+    async def _ensure_progress(
+        self,
+        assignments: list[Assignment],
+        committed: dict[Partition, Committed],
+        maps: dict[Partition, PartitionMap],
+        existing: set[str],
+        first: bool,
+    ) -> None:
+        """Give each partition progress: what it has, what it had under another name, what the map says, or a start."""
+        by_source: dict[Partition, Progress] = {}
+        for (_, partition), value in committed.items():
+            progress = Progress.read(value)
+            if progress is not None:
+                key = (progress.source_topic, partition)
+                if key not in by_source or by_source[key].offset < progress.offset:
+                    by_source[key] = progress
+        write: dict[Partition, Committed] = {}
+        unknown: list[Assignment] = []
+        refresh = time.monotonic() - self._refreshed > REFRESH_PROGRESS_SECONDS or not self._refreshed
+        for a in assignments:
+            own = committed.get(a.target)
+            if own is not None and Progress.read(own) is not None:
+                if refresh:
+                    write[a.target] = own
+                continue
+            elsewhere, mapped = by_source.get(a.source), maps.get(a.source)
+            if elsewhere is not None and elsewhere.source_id == a.source_id:
+                # The link's rename changed: go on where the old name stopped, in the new topic.
+                moved = Progress(elsewhere.offset, a.topic, self.source.cluster_id, a.source_id, a.target_id)
+                write[a.target] = moved.commit()
+            elif mapped is not None and mapped.next_offset >= 0:
+                # The broker expired or lost the progress; the ids say whether both topics are still the same.
+                kept = Progress(
+                    mapped.next_offset, a.topic, self.source.cluster_id, mapped.source_id, mapped.target_id
+                )
+                write[a.target] = kept.commit()
+            else:
+                unknown.append(a)
+        starts = await self._starts(unknown, first)
+        for a in unknown:
+            start = starts.get(a.source)
+            if isinstance(start, int):
+                progress = Progress(start, a.topic, self.source.cluster_id, a.source_id, a.target_id)
+                write[a.target] = progress.commit()
+        # A topic that is gone cannot hold progress; its task reports it by its absence.
+        write = {key: value for key, value in write.items() if key[0] in existing}
+        await commit_group_offsets(self.target, self._group, write)
+        if refresh:
+            self._refreshed = time.monotonic()
+
+    async def _starts(self, unknown: list[Assignment], first: bool) -> dict[Partition, int | type[Exception]]:
+        """Where partitions begin that were never copied. ``start`` is for topics that exist when the link is
+        born; a topic that appears later is copied from its first record, so that nothing of it is missed."""
+        if not unknown:
+            return {}
+        start = self.job.link.start if first else "earliest"
+        wanted: dict[Partition, int] = {}
+        given: dict[Partition, int | type[Exception]] = {}
+        for a in unknown:
+            if isinstance(start, StartOffsets):
+                offset = start.offsets.get(a.topic, {}).get(a.partition)
+                if offset is not None:
+                    given[a.source] = offset
+                    continue
+                wanted[a.source] = EARLIEST
+            elif isinstance(start, StartTimestamp):
+                wanted[a.source] = int(start.timestamp.timestamp() * 1000)
+            else:
+                wanted[a.source] = LATEST if start == "latest" else EARLIEST
+        found = await list_offsets(self.source, wanted)
+        after_all = [p for p, offset in found.items() if offset == -1]
+        if after_all:
+            found.update(await list_offsets(self.source, dict.fromkeys(after_all, LATEST)))
+        return {**found, **given}
+
+    # -- dealing ------------------------------------------------------------------------------------------
+
+    async def _read_reports(self) -> None:
+        try:
+            pairs, self._reports_end = await read_to_end(self.target, self._status, self._reports_end)
+        except kerrors.OffsetOutOfRangeError:
+            pairs, self._reports_end = await read_to_end(self.target, self._status, None)
+        self._reports.take(pairs)
+
+    async def _tell_faults(self, topics: dict[str, Topic], committed: dict[Partition, Committed]) -> None:
+        """Report what kept topics out of the lease, and topics that were copied once and are gone."""
+        link = self.job.link
+        for (_, partition), value in committed.items():
+            progress = Progress.read(value)
+            name = progress.source_topic if progress else ""
+            if progress and name not in topics and link.topics.matches(name):
+                self._faults.append(SourceDeleted(
+                    f"source topic {name} was deleted; the destination keeps what was copied. Exclude {name} from the "
+                    "link, or create it again and reset", name, partition, progress.offset,
+                ))
+        records: list[Pair] = [
+            FaultReport.of(f).record() for f in self._faults
+            if (old := self._reports.faults.get((f.topic, f.partition))) is None or old.error != type(f).__name__
+        ]
+        if records:
+            leaders = Leaders(self.target, [self._status[0]])
+            await leaders.refresh()
+            teller = Producer(self.target, leaders, Signal(self._loop), None)
+            teller.produce({self._status: small_batch([(k or b"", v) for k, v in records])})
+            await teller.drain()
+
+    async def _deal(self, claim: Claim, assignments: list[Assignment], topics: dict[str, Topic]) -> list[Lease]:
+        job = self.job
+        by_source = {a.source: a for a in assignments}
+        known = set(self._reports.faults)
+        leaders = {
+            (name, p): info.leader for name, topic in topics.items() for p, info in topic.source.partitions.items()
+        }
+        hands = deal(list(by_source), self._reports.traffic(), leaders, job.slots)
+        return [
+            Lease(
+                job.link, job.source, job.target, self.source.cluster_id, self.target.cluster_id, job.run, claim.number,
+                slot, job.slots, job.link.lease,
+                tuple(replace(by_source[key], faulted=key in known) for key in sorted(hand)),
+            )
+            for slot, hand in enumerate(hands)
+        ]
+
+
+def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
+    """Both ends are different clusters, and the ones that the configuration pins."""
+    for site, cluster in ((job.source, source), (job.target, target)):
+        if site.cluster_id and cluster.cluster_id != site.cluster_id:
+            raise ClusterChanged(
+                f"site {site.name}: expected cluster {site.cluster_id} (sites.{site.name}.cluster_id) but "
+                f"{', '.join(site.bootstrap)} is cluster {cluster.cluster_id}",
+                site.name, site.cluster_id, cluster.cluster_id,
+            )
+    if source.cluster_id and source.cluster_id == target.cluster_id:
+        raise SameCluster(
+            f"link {job.link.name}: sites {job.source.name} and {job.target.name} are one cluster ({source.cluster_id}); "
+            "a link to itself would copy its own copies for ever"
+        )
+
+
+async def ensure_state_topics(target: Cluster, link: Link) -> None:
+    """The link's own topics at its destination."""
+    names = [state.map_topic(link.name), state.status_topic(link.name)]
+    metadata = await target.metadata(names)
+    missing = [n for n in names if metadata.topics[n].error is kerrors.UnknownTopicOrPartitionError]
+    if missing:
+        factor = min(3, max(1, len(metadata.brokers)))
+        outcome = await create_topics(target, [NewTopic(n, 1, factor, STATE_TOPIC_CONFIG) for n in missing])
+        for why in outcome.values():
+            if why is not None:
+                raise target.explain(why.error(why.words), "creating the link's own topics")
+    await wait_for_topics(target, names)

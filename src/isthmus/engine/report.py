@@ -1,0 +1,93 @@
+"""What tasks tell the world: reports of traffic and faults of partitions, in the link's status topic.
+
+Keys:  ``slot/N``               the newest report of a slot (traffic since the last one, smoothed rates)
+       ``fault/TOPIC/PARTITION``  why a partition stands still; deleted when it moves again
+
+Reports are for eyes and for dealing partitions out by traffic; nothing exact depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from isthmus.errors import PartitionFault
+from isthmus.kafka.offsets import Partition
+
+
+@dataclass(slots=True)
+class SlotReport:
+    slot: int
+    run: str
+    lease: int
+    at: float
+    records: int
+    bytes: int
+    transactions: int
+    records_per_second: float
+    bytes_per_second: float
+    # "topic/partition" -> bytes a second, smoothed over about half a minute; only those with traffic
+    traffic: dict[str, float] = field(default_factory=dict)
+    trouble: str = ""
+
+    def record(self) -> tuple[bytes, bytes]:
+        return f"slot/{self.slot}".encode(), json.dumps(asdict(self), separators=(",", ":")).encode()
+
+
+@dataclass(slots=True)
+class FaultReport:
+    topic: str
+    partition: int
+    offset: int
+    error: str
+    message: str
+    since: float
+
+    @staticmethod
+    def key(partition: Partition) -> bytes:
+        return f"fault/{partition[0]}/{partition[1]}".encode()
+
+    @classmethod
+    def of(cls, fault: PartitionFault) -> FaultReport:
+        return cls(fault.topic, fault.partition, fault.offset, type(fault).__name__, fault.message, time.time())
+
+    def record(self) -> tuple[bytes, bytes]:
+        body = json.dumps(asdict(self), separators=(",", ":")).encode()
+        return self.key((self.topic, self.partition)), body
+
+
+@dataclass(slots=True)
+class Reports:
+    """The status topic, read."""
+
+    slots: dict[int, SlotReport] = field(default_factory=dict)
+    faults: dict[Partition, FaultReport] = field(default_factory=dict)
+
+    def take(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Apply records in their order; calling again with what came since is enough."""
+        for key, value in records:
+            kind, _, rest = (key or b"").decode().partition("/")
+            body: dict[str, Any] | None = json.loads(value) if value else None
+            if kind == "slot":
+                if body is None:
+                    self.slots.pop(int(rest), None)
+                else:
+                    self.slots[int(rest)] = SlotReport(**body)
+            elif kind == "fault":
+                topic, _, partition = rest.rpartition("/")
+                if body is None:
+                    self.faults.pop((topic, int(partition)), None)
+                else:
+                    self.faults[topic, int(partition)] = FaultReport(**body)
+
+    def traffic(self) -> dict[Partition, float]:
+        """Bytes a second by partition, from the newest lease that reported each."""
+        rates: dict[Partition, float] = {}
+        for report in sorted(self.slots.values(), key=lambda r: (r.lease, r.at)):
+            for name, rate in report.traffic.items():
+                topic, _, partition = name.rpartition("/")
+                rates[topic, int(partition)] = rate
+        return rates

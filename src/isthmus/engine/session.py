@@ -1,0 +1,78 @@
+"""The Spark session that links run in: quiet, small, with the right interpreter, local unless told otherwise."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from isthmus.errors import IsthmusError
+
+# The driver's JVM schedules and does nothing else; records never enter it.
+DRIVER_MEMORY = "384m"
+# Attempts of a task before its query fails: a killed worker must not cost more than one hand-over.
+TASK_ATTEMPTS = 4
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def slots_for(links: int, master: str, tasks: int | None, parallelism: int) -> int:
+    """Parallel tasks of one link. A lease holds a core for minutes, so all links together must fit."""
+    if tasks is not None:
+        return tasks
+    return max(1, parallelism // max(1, links))
+
+
+def local_master(master: str, needed: int) -> str:
+    """``local[*]`` with room for every lease of every link, and with task retries, which plain local lacks."""
+    if master in ("local", "local[*]"):
+        return f"local[{max(cores(), needed)},{TASK_ATTEMPTS}]"
+    if master.startswith("local[") and "," not in master:
+        count = master[len("local[") : -1]
+        if count.isdigit():
+            return f"local[{max(int(count), needed)},{TASK_ATTEMPTS}]"
+    return master
+
+
+def build_session(options: Mapping[str, str], needed: int) -> Any:
+    """A session for ``needed`` parallel tasks."""
+    from pyspark.sql import SparkSession
+
+    chosen = dict(options)
+    master = local_master(chosen.pop("spark.master", "local[*]"), needed)
+    log4j = importlib.resources.files("isthmus.engine") / "log4j2.properties"
+    settings: dict[str, str] = {
+        "spark.app.name": "isthmus",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": DRIVER_MEMORY,
+        "spark.task.maxFailures": str(TASK_ATTEMPTS),
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.python.daemon.module": "isthmus.engine.daemon",
+        "spark.sql.streaming.minBatchesToRetain": "2",
+        "spark.sql.streaming.numRecentProgressUpdates": "5",
+        # A lease is not idle work that another node could do faster.
+        "spark.speculation": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile={log4j} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+        ),
+    }
+    if master.startswith("local") or "127.0.0.1" in master:
+        settings["spark.driver.bindAddress"] = "127.0.0.1"
+        settings["spark.driver.host"] = "127.0.0.1"
+    settings.update(chosen)
+    os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+    builder = SparkSession.builder.master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise IsthmusError(f"Spark could not be started on {master}: {first}; is a JDK 17+ on the PATH?") from error

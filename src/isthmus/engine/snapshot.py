@@ -1,0 +1,201 @@
+"""How a link stands right now, read from the two sites; needs no Spark and no running replicator.
+
+Invariant: positions and lags are what is committed, not what somebody reported; only rates and faults come from
+reports.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus.config import Link, Site
+from isthmus.engine import state
+from isthmus.engine.plan import discover
+from isthmus.engine.report import Reports
+from isthmus.engine.state import Claim, Control, Progress
+from isthmus.errors import IsthmusError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.loop import Loop
+from isthmus.kafka.offsets import LATEST, Partition, group_offsets, list_offsets
+from isthmus.kafka.read import read_to_end
+
+# A slot that has not reported for this long is not running.
+SILENT_SECONDS = 15.0
+
+
+@dataclass(slots=True)
+class PartitionState:
+    topic: str
+    partition: int
+    target: str
+    position: int | None
+    end: int | None
+    lag: int | None
+    bytes_per_second: float = 0.0
+    records_per_second: float = 0.0
+    fault: str = ""
+    message: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class LinkState:
+    link: str
+    source: str
+    target: str
+    state: str
+    lease: int = 0
+    host: str = ""
+    rate_limit: int | None = None
+    records_per_second: float = 0.0
+    bytes_per_second: float = 0.0
+    lag: int = 0
+    partitions: list[PartitionState] = field(default_factory=list)
+    trouble: list[str] = field(default_factory=list)
+    topics: dict[str, tuple[str, int]] = field(default_factory=dict)
+    control: Control = field(default_factory=Control)
+    slots: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def faults(self) -> list[PartitionState]:
+        return [p for p in self.partitions if p.fault]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "link": self.link, "from": self.source, "to": self.target, "state": self.state, "lease": self.lease,
+            "host": self.host, "rate_limit": self.rate_limit, "lag": self.lag,
+            "records_per_second": round(self.records_per_second, 1),
+            "bytes_per_second": round(self.bytes_per_second, 1),
+            "trouble": self.trouble,
+            "partitions": [p.to_json() for p in self.partitions],
+        }
+
+
+class Observer:
+    """Reads a link's state, again and again over the same connections."""
+
+    def __init__(self, link: Link, source: Site, target: Site) -> None:
+        self._link = link
+        self._loop = Loop()
+        self.source = Cluster(source, self._loop, f"isthmus-{link.name}-status")
+        self.target = Cluster(target, self._loop, f"isthmus-{link.name}-status")
+        self._group = state.group(link.name)
+        self._map, self._status = (state.map_topic(link.name), 0), (state.status_topic(link.name), 0)
+        self._reports = Reports()
+        self._reports_end: int | None = None
+        self._before: dict[Partition, int] = {}
+        self._at = 0.0
+
+    def connect(self, timeout: float = 30.0) -> Observer:
+        self._loop.run(self.source.connect, timeout)
+        self._loop.run(self.target.connect, timeout)
+        return self
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+        self._loop.close()
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def look(self) -> LinkState:
+        """The state now; a site that does not answer is trouble in it, not an exception."""
+        return self._loop.run(self._look)  # type: ignore[no-any-return]
+
+    def control(self) -> Control:
+        return self._loop.run(self._read_control)  # type: ignore[no-any-return]
+
+    async def _read_control(self) -> Control:
+        committed = await group_offsets(self.target, self._group, [self._status], stable=False)
+        return Control.read(committed.get(self._status))
+
+    async def _look(self) -> LinkState:
+        link = self._link
+        result = LinkState(link.name, link.source, link.target, "never ran")
+        committed = {}
+        try:
+            committed = await group_offsets(self.target, self._group, stable=False)
+            claim = Claim.read(committed.get(self._map))
+            if claim is not None:
+                try:
+                    pairs, self._reports_end = await read_to_end(self.target, self._status, self._reports_end, 10)
+                except kerrors.OffsetOutOfRangeError:
+                    pairs, self._reports_end = await read_to_end(self.target, self._status, None, 10)
+                self._reports.take(pairs)
+            self._describe(result, claim, Control.read(committed.get(self._status)))
+        except (kerrors.KafkaError, OSError) as error:
+            result.trouble.append(self.target.explain(error, "reading the link's state").message)
+        await self._partitions(result, committed)
+        return result
+
+    def _describe(self, result: LinkState, claim: Claim | None, control: Control) -> None:
+        result.control = control
+        result.rate_limit = control.rate_limit if control.rate_overridden else self._link.rate_limit
+        if claim is None:
+            return
+        result.lease, result.host = claim.number, claim.host
+        now = time.time()
+        current = [r for r in self._reports.slots.values() if r.run == claim.run and r.lease == claim.number]
+        result.slots = {r.slot: r.at for r in current}
+        alive = [r for r in current if now - r.at < SILENT_SECONDS]
+        if control.paused:
+            result.state = "paused"
+        elif alive and control.stop != claim.run:
+            result.state = "running"
+        else:
+            result.state = "stopped"
+        if alive:
+            result.records_per_second = sum(r.records_per_second for r in alive)
+            result.bytes_per_second = sum(r.bytes_per_second for r in alive)
+            result.trouble += sorted({r.trouble for r in alive if r.trouble})
+
+    async def _partitions(self, result: LinkState, committed: dict[Partition, Any]) -> None:
+        ends: dict[Partition, int | type[Exception]] = {}
+        targets: dict[str, str] = {}
+        try:
+            topics = await discover(self.source, self._link)
+            result.topics = {n: (t.source.id.hex, len(t.source.partitions)) for n, t in topics.items()}
+            targets = {name: t.target for name, t in topics.items()}
+            wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}
+            ends = await list_offsets(self.source, wanted, timeout=10)
+        except (kerrors.KafkaError, OSError) as error:
+            result.trouble.append(self.source.explain(error, "reading log ends").message)
+        except IsthmusError as error:
+            result.trouble.append(error.message)
+        positions: dict[Partition, tuple[int, str]] = {}
+        for (target, partition), value in committed.items():
+            progress = Progress.read(value)
+            if progress is None:
+                continue
+            key = (progress.source_topic, partition)
+            if targets.get(key[0], target) == target or key not in positions:
+                positions[key] = (progress.offset, target)
+        traffic = self._reports.traffic() if result.state == "running" else {}
+        now = time.monotonic()
+        seconds = now - self._at
+        for key in sorted({*ends, *positions, *self._reports.faults}):
+            position, target = positions.get(key, (None, targets.get(key[0], "")))
+            end = ends.get(key)
+            end_offset = end if isinstance(end, int) else None
+            lag = max(0, end_offset - position) if end_offset is not None and position is not None else None
+            fault = self._reports.faults.get(key)
+            rate = 0.0
+            if position is not None and key in self._before and self._at:
+                rate = max(0, position - self._before[key]) / seconds
+            result.partitions.append(PartitionState(
+                key[0], key[1], target or "", position, end_offset, lag, traffic.get(key, 0.0), rate,
+                fault.error if fault else "", fault.message if fault else "",
+            ))
+            result.lag += lag or 0
+        self._before = {key: position for key, (position, _) in positions.items()}
+        self._at = now

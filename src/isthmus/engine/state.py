@@ -1,0 +1,120 @@
+"""What a link keeps at its destination, and under which names. Nothing else is needed to go on.
+
+    _isthmus.LINK                group: progress, claim and control, as committed offsets
+      (target topic, partition)    next source offset to copy, and whose (``Progress``)
+      (map topic, 0)               the newest lease and who holds it (``Claim``)
+      (status topic, 0)            what operators ask of the link (``Control``)
+    _isthmus.LINK.map            topic, compacted: source offsets -> destination offsets (offset_map.py)
+    _isthmus.LINK.status         topic, compacted: reports of tasks, faults of partitions (report.py)
+    _isthmus.LINK.SLOT           transactional ids, one a slot
+
+Invariants:
+- progress is committed only in the transaction that holds the records, or by a planner that has fenced all
+  slots before;
+- *fence, then look, then read*: whoever starts to copy first takes its transactional id (which fences
+  predecessors and aborts what they left open), then looks whether the claim still names its lease, and only
+  then reads progress. A planner writes the claim *before* it fences the slots. So a zombie is either fenced
+  by the planner, or fences too late and then sees a newer claim and leaves, without having written.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from typing import Any
+
+from isthmus.kafka.cluster import NO_ID, STATE_PREFIX
+from isthmus.kafka.offsets import Committed
+
+
+def group(link: str) -> str:
+    return f"{STATE_PREFIX}{link}"
+
+
+def map_topic(link: str) -> str:
+    return f"{STATE_PREFIX}{link}.map"
+
+
+def status_topic(link: str) -> str:
+    return f"{STATE_PREFIX}{link}.status"
+
+
+def transactional_id(link: str, slot: int) -> str:
+    return f"{STATE_PREFIX}{link}.{slot}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far one source partition is copied. Keyed by the *target* partition (the broker wants a topic it
+    has), but it names its source, so that it can be found again after the link's rename has changed."""
+
+    offset: int
+    source_topic: str
+    source_cluster: str
+    source_id: uuid.UUID = NO_ID
+    target_id: uuid.UUID = NO_ID
+
+    def commit(self) -> Committed:
+        words = ("1", self.source_id.hex, self.target_id.hex, self.source_cluster or "-", self.source_topic)
+        return Committed(self.offset, " ".join(words))
+
+    @classmethod
+    def read(cls, committed: Committed) -> Progress | None:
+        parts = committed.metadata.split(" ", 4)
+        if len(parts) != 5 or parts[0] != "1":
+            return None
+        return cls(committed.offset, parts[4], parts[3], uuid.UUID(hex=parts[1]), uuid.UUID(hex=parts[2]))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The newest lease of a link: its number, the run that dealt it, and between which clusters."""
+
+    number: int
+    run: str
+    host: str = ""
+    source_cluster: str = ""
+    target_cluster: str = ""
+    slots: int = 0
+
+    def commit(self) -> Committed:
+        body = {
+            "run": self.run, "host": self.host, "from": self.source_cluster, "to": self.target_cluster,
+            "slots": self.slots,
+        }
+        return Committed(self.number, json.dumps(body, separators=(",", ":")))
+
+    @classmethod
+    def read(cls, committed: Committed | None) -> Claim | None:
+        if committed is None:
+            return None
+        body: dict[str, Any] = json.loads(committed.metadata)
+        return cls(committed.offset, body["run"], body["host"], body["from"], body["to"], body["slots"])
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What operators ask of a running link. ``deal`` counts requests to deal the partitions out anew;
+    ``stop`` names a run that shall end."""
+
+    paused: bool = False
+    rate_limit: int | None = None
+    rate_overridden: bool = False
+    deal: int = 0
+    stop: str = ""
+    version: int = field(default=0, compare=False)
+
+    def commit(self) -> Committed:
+        body = {
+            "paused": self.paused, "rate": self.rate_limit, "override": self.rate_overridden, "deal": self.deal,
+            "stop": self.stop,
+        }
+        return Committed(self.version, json.dumps(body, separators=(",", ":")))
+
+    @classmethod
+    def read(cls, committed: Committed | None) -> Control:
+        if committed is None:
+            return cls()
+        body: dict[str, Any] = json.loads(committed.metadata)
+        return cls(body["paused"], body["rate"], body["override"], body["deal"], body["stop"], committed.offset)

@@ -1,0 +1,33 @@
+"""Steering a running link from outside: pause, resume, limit, deal anew, stop; a line in the link's group.
+
+A task reads it within a second, wherever it runs. Writers read, change and write: two operators at the same
+moment may overwrite each other's wish, which both then see in ``status``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from isthmus.engine import state
+from isthmus.engine.state import Control
+from isthmus.errors import UnknownLink
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.offsets import commit_group_offsets, group_offsets
+
+
+async def steer(target: Cluster, link: str, **wish: Any) -> Control:
+    """Change fields of the link's control; ``deal=+1`` style counting is done here."""
+    group, key = state.group(link), (state.status_topic(link), 0)
+    metadata = await target.metadata([key[0]])
+    if metadata.topics[key[0]].error is not None:
+        raise UnknownLink(
+            f"link {link}: site {target.site.name} holds no state of it; it has never run with this destination"
+        )
+    committed = await group_offsets(target, group, [key], stable=False)
+    now = Control.read(committed.get(key))
+    if wish.pop("deal_again", False):
+        wish["deal"] = now.deal + 1
+    control = replace(now, version=now.version + 1, **wish)
+    await commit_group_offsets(target, group, {key: control.commit()})
+    return control

@@ -1,0 +1,271 @@
+"""The driver's side of a run: starts one query a link, watches, deals anew when something changed, stops cleanly.
+
+States of a link's run:
+
+    starting ──> running ──> stopping ──> ended
+       ^            │ query failed, or a slot fell silent
+       └── backoff ─┘        (an error that retrying will not cure ends the run with it)
+
+Stopping: the control line names our run, tasks commit and return, and only then the query is stopped; so Ctrl-C ends
+at a transaction boundary. A task that cannot be reached any more is cut off after a while: exactly-once makes that
+safe, it only costs the open transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus import errors
+from isthmus.engine.plan import Job, check_identity, ensure_state_topics
+from isthmus.engine.snapshot import LinkState, Observer
+from isthmus.engine.spark_source import ERROR_MARK, lease_source
+from isthmus.engine.steer import steer
+from isthmus.errors import ConnectionFailed, DataError, IsthmusError
+
+LOOK_SECONDS = 2.0
+# A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
+# within half a minute.
+DISCOVER_SECONDS = 8.0
+# A slot silent for this long is cut off: its worker is dead, stopped, or cut from the destination.
+SILENT_SECONDS = 60.0
+STOP_SECONDS = 20.0
+FIRST_BACKOFF, LAST_BACKOFF = 0.5, 15.0
+# In --until-caught-up, a site that has not answered for this long ends the run.
+UNREACHABLE_SECONDS = 60.0
+
+_FATAL = ("TakenOver", "ClusterChanged", "SameCluster", "ConfigError", "AuthenticationFailed", "AuthorisationFailed",
+          "UsageError")
+
+
+def error_from(text: str) -> IsthmusError | None:
+    """The typed error inside Spark's text of an exception."""
+    for match in re.finditer(re.escape(ERROR_MARK) + r"(\{.*\})", text):
+        try:
+            body: dict[str, Any] = json.loads(match.group(1))
+            kind = getattr(errors, body.pop("error"))
+            error: IsthmusError = kind(**body)
+        except (ValueError, TypeError, AttributeError, KeyError):
+            continue
+        return error
+    return None
+
+
+@dataclass(slots=True)
+class Event:
+    """Something worth a line for the operator."""
+
+    link: str
+    level: str
+    text: str
+
+
+@dataclass(slots=True)
+class LinkRun:
+    """One link's run, driven by ``tick`` from the driver's loop."""
+
+    spark: Any
+    job: Job
+    say: Callable[[Event], None]
+    observer: Observer = field(init=False)
+    query: Any = None
+    last: LinkState | None = None
+    goal: dict[tuple[str, int], int] | None = None
+    failed: IsthmusError | None = None
+    _checkpoint: str = ""
+    _backoff: float = FIRST_BACKOFF
+    _restart_at: float = 0.0
+    _next_look: float = 0.0
+    _topics: dict[str, tuple[str, int]] | None = None
+    _told: set[tuple[str, int, str]] = field(default_factory=set)
+    _troubled: tuple[str, ...] = ()
+    _unreachable_since: float = 0.0
+    _started: float = 0.0
+    _lease: int = 0
+    _source: Any = None
+
+    def __post_init__(self) -> None:
+        self.observer = Observer(self.job.link, self.job.source, self.job.target)
+
+    # -- starting -----------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Reach both sites and check that they may be linked; raises what the user must mend."""
+        self.observer.connect()
+        check_identity(self.job, self.observer.source, self.observer.target)
+        try:
+            self.observer.target.call(ensure_state_topics, self.observer.target, self.job.link)
+        except kerrors.KafkaError as error:
+            raise self.observer.target.explain(error, "creating the link's own topics") from None
+
+    def start(self) -> None:
+        source = lease_source(self.job)
+        self.spark.dataSource.register(source)
+        self._checkpoint = tempfile.mkdtemp(prefix="isthmus-checkpoint-")
+        self.query = (
+            self.spark.readStream.format(source.name())
+            .load()
+            .writeStream.format("noop")
+            .queryName(f"isthmus-{self.job.link.name}-{self.job.run[:8]}")
+            .option("checkpointLocation", self._checkpoint)
+            .start()
+        )
+        self._started = time.monotonic()
+
+    # -- watching -----------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Look after the query and, every so often, at the sites."""
+        now = time.monotonic()
+        if self.query is not None and not self.query.isActive:
+            self._query_ended()
+        if self.query is None and self.failed is None and now >= self._restart_at:
+            self.start()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            self._look()
+
+    def _query_ended(self) -> None:
+        exception = self.query.exception()
+        text = str(exception) if exception is not None else "the query ended"
+        self.query = None
+        self._clean_checkpoint()
+        error = error_from(text)
+        if error is not None and type(error).__name__ in _FATAL:
+            self.failed = error
+            return
+        words = error.message if error is not None else _first_words(text)
+        if time.monotonic() - self._started > 60:
+            self._backoff = FIRST_BACKOFF
+        self.say(Event(self.job.link.name, "warning", f"{words}; starting again in {self._backoff:.1f} s"))
+        self._restart_at = time.monotonic() + self._backoff
+        self._backoff = min(LAST_BACKOFF, self._backoff * 2)
+
+    def _look(self) -> None:
+        try:
+            now = self.observer.look()
+        except IsthmusError as error:
+            now = LinkState(self.job.link.name, self.job.link.source, self.job.link.target, "unknown")
+            now.trouble.append(error.message)
+        self.last = now
+        trouble = tuple(now.trouble)
+        if trouble and trouble != self._troubled:
+            for words in trouble:
+                self.say(Event(self.job.link.name, "warning", words))
+        self._troubled = trouble
+        complete = bool(now.topics) or not trouble
+        self._unreachable_since = 0.0 if complete else (self._unreachable_since or time.monotonic())
+        for partition in now.faults:
+            key = (partition.topic, partition.partition, partition.fault)
+            if key not in self._told:
+                self._told.add(key)
+                self.say(Event(self.job.link.name, "error", f"{partition.fault}: {partition.message}"))
+        if complete:
+            self._deal_if_changed(now)
+            if self.goal is None:
+                self.goal = {(p.topic, p.partition): p.end for p in now.partitions if p.end is not None}
+        self._cut_off_silent(now)
+
+    def _deal_if_changed(self, now: LinkState) -> None:
+        if self._topics is None or now.lease != self._lease:
+            # A new lease was planned from what there was then; compare with what was seen at about that time.
+            self._topics, self._lease = now.topics, now.lease
+        elif now.topics != self._topics and self.query is not None:
+            self._topics = now.topics
+            self._steer(deal_again=True)
+
+    def _cut_off_silent(self, now: LinkState) -> None:
+        if self.query is None or now.state == "paused" or not now.slots:
+            return
+        silent = [slot for slot, at in now.slots.items() if time.time() - at > SILENT_SECONDS]
+        if silent and time.monotonic() - self._started > SILENT_SECONDS and not now.trouble:
+            self.say(Event(
+                self.job.link.name, "warning",
+                f"slot {', '.join(map(str, silent))} has been silent for {SILENT_SECONDS:.0f} s; taking its work over",
+            ))
+            self.query.stop()
+            self.query = None
+            self._clean_checkpoint()
+
+    def _steer(self, **wish: Any) -> None:
+        try:
+            self.observer.target.call(lambda: steer(self.observer.target, self.job.link.name, **wish))
+        except (kerrors.KafkaError, IsthmusError, OSError):
+            pass  # the destination cannot be reached: tasks cannot be told, and will see the next wish
+
+    # -- caught up ----------------------------------------------------------------------------------------
+
+    def caught_up(self) -> bool:
+        """Everything that was at the source when this run first looked is at the destination, or faulted."""
+        if self.last is None or self.goal is None or self._unreachable_since:
+            return False
+        at = {(p.topic, p.partition): p for p in self.last.partitions}
+        for key, end in self.goal.items():
+            partition = at.get(key)
+            if partition is None or partition.fault:
+                continue
+            if partition.position is None or partition.position < end:
+                return False
+        return True
+
+    def check_reachable(self) -> None:
+        if self._unreachable_since and time.monotonic() - self._unreachable_since > UNREACHABLE_SECONDS:
+            words = "; ".join(self._troubled) or "a site does not answer"
+            raise ConnectionFailed(f"link {self.job.link.name}: {words}")
+
+    def outcome(self) -> IsthmusError | None:
+        """What to tell the caller in the end: why the run failed, or which partitions stand still."""
+        if self.failed is not None:
+            return self.failed
+        faults = self.last.faults if self.last is not None else []
+        if not faults:
+            return None
+        first = faults[0]
+        kind = getattr(errors, first.fault, DataError)
+        more = f" (and {len(faults) - 1} more partitions; see `isthmus status`)" if len(faults) > 1 else ""
+        text = f"link {self.job.link.name}: {first.topic}[{first.partition}] stands still: {first.message}{more}"
+        return kind(text, first.topic, first.partition) if issubclass(kind, errors.PartitionFault) else DataError(text)
+
+    # -- stopping -----------------------------------------------------------------------------------------
+
+    def ask_to_stop(self) -> None:
+        if self.query is not None:
+            self._steer(stop=self.job.run)
+
+    def stop(self) -> None:
+        """End the query; after ``ask_to_stop``, tasks have a while to reach their commit."""
+        if self.query is not None:
+            deadline = time.monotonic() + STOP_SECONDS
+            while self.query.isActive and self._busy() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            try:
+                self.query.stop()
+            except Exception as error:  # Spark wraps interrupts of a stopping query in many ways
+                self.say(Event(self.job.link.name, "warning", f"stopping: {_first_words(str(error))}"))
+            self.query = None
+        self._clean_checkpoint()
+
+    def _busy(self) -> bool:
+        status = self.query.status
+        return bool(status.get("isTriggerActive")) and "Processing" in status.get("message", "Processing")
+
+    def close(self) -> None:
+        self.observer.close()
+
+    def _clean_checkpoint(self) -> None:
+        if self._checkpoint:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            self._checkpoint = ""
+
+
+def _first_words(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return lines[0][:300] if lines else "no reason given"

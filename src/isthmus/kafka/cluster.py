@@ -1,0 +1,320 @@
+"""A connection to one site: brokers, leaders, topic ids, coordinators, requests.
+
+Invariants:
+- an error of kafka-python never leaves this room for another: ``connect`` and the admin calls turn it into
+  a class of ``isthmus.errors`` that names the site and says what to do;
+- metadata is asked for by name and never creates a topic.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors as kerrors
+from kafka.future import Future
+from kafka.net.inet import create_connection
+from kafka.net.manager import KafkaConnectionManager
+from kafka.net.sasl.oauth import AbstractTokenProvider
+from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
+
+from isthmus.config import Sasl, Site
+from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ConnectionFailed, IsthmusError
+from isthmus.kafka.loop import Loop
+from isthmus.kafka.transport import TcpTransport, TlsTransport
+
+if not os.environ.get("ISTHMUS_DEBUG"):
+    # kafka-python reports each lost connection at ERROR; we report what it means instead.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+NO_ID = uuid.UUID(int=0)
+GROUP, TRANSACTION = 0, 1
+# Backing off between attempts: from a loopback's pace to a pace that spares a broker in trouble.
+FIRST_BACKOFF, LAST_BACKOFF = 0.02, 1.0
+
+
+@dataclass(slots=True)
+class PartitionInfo:
+    leader: int
+    leader_epoch: int
+    replicas: int
+
+
+@dataclass(slots=True)
+class TopicInfo:
+    name: str
+    id: uuid.UUID
+    partitions: dict[int, PartitionInfo]
+    error: type[Exception] | None = None
+
+    @property
+    def replication(self) -> int:
+        return max((p.replicas for p in self.partitions.values()), default=1)
+
+
+@dataclass(slots=True)
+class Metadata:
+    cluster_id: str
+    brokers: list[int]
+    topics: dict[str, TopicInfo] = field(default_factory=dict)
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]
+    """Hands out the site's token, read anew for each connection so that a rotated file is seen."""
+
+    def __init__(self, sasl: Sasl) -> None:
+        super().__init__()
+        self._sasl = sasl
+
+    def token(self) -> str:
+        assert self._sasl.token is not None
+        return self._sasl.token.reveal()
+
+
+class _Manager(KafkaConnectionManager):  # type: ignore[misc]
+    """kafka-python's manager with our transports, and a memory for why a connection failed."""
+
+    last_error: Exception | None = None
+
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        try:
+            sock = await create_connection(
+                self._net, node.host, node.port, self.config["socket_options"], timeout_at=timeout_at
+            )
+            if self.ssl_enabled:
+                tls = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+                transport: Any = TlsTransport(self._net, sock, host=node.host, **tls)
+            else:
+                transport = TcpTransport(self._net, sock, host=node.host)
+            await transport.handshake()
+        except Exception as error:
+            self.last_error = error
+            raise kerrors.KafkaConnectionError(f"{node.host}:{node.port}: {error}") from error
+        return transport
+
+    async def _connect(self, *args: Any, **kwargs: Any) -> None:
+        await super()._connect(*args, **kwargs)
+        for failure in self._auth_failures.values():
+            self.last_error = failure
+
+
+def _connection_settings(site: Site) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    tls, sasl = site.tls, site.sasl
+    settings["security_protocol"] = {
+        (False, False): "PLAINTEXT",
+        (True, False): "SSL",
+        (False, True): "SASL_PLAINTEXT",
+        (True, True): "SASL_SSL",
+    }[tls is not None, sasl is not None]
+    if tls is not None:
+        settings["ssl_check_hostname"] = tls.verify_hostname
+        settings["ssl_cafile"] = str(tls.ca) if tls.ca else None
+        settings["ssl_certfile"] = str(tls.certificate) if tls.certificate else None
+        settings["ssl_keyfile"] = str(tls.key) if tls.key else None
+        settings["ssl_password"] = tls.key_password.reveal() if tls.key_password else None
+    if sasl is not None:
+        settings["sasl_mechanism"] = sasl.mechanism
+        if sasl.mechanism == "OAUTHBEARER":
+            settings["sasl_oauth_token_provider"] = _Token(sasl)
+        else:
+            settings["sasl_plain_username"] = sasl.username
+            settings["sasl_plain_password"] = sasl.password.reveal() if sasl.password else None
+    return settings
+
+
+class Cluster:
+    """One site, connected. Coroutines run on ``loop``; ``call`` is for those who have no loop of their own."""
+
+    def __init__(self, site: Site, loop: Loop | None = None, purpose: str = "isthmus") -> None:
+        self.site = site
+        self.loop = loop or Loop()
+        self._owns_loop = loop is None
+        self._manager = _Manager(
+            self.loop.net,
+            bootstrap_servers=list(site.bootstrap),
+            client_id=purpose,
+            client_software_name="isthmus",
+            request_timeout_ms=int(site.request_timeout * 1000),
+            # A Fetch response may hold one record of any size that the source accepted.
+            receive_message_max_bytes=(1 << 31) - 1,
+            # Our own windows bound what is in flight; the library's bound would refuse instead of wait.
+            max_in_flight_requests_per_connection=1_000_000,
+            reconnect_backoff_ms=50,
+            reconnect_backoff_max_ms=1000,
+            socket_options=[
+                (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+                (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            ],
+            **_connection_settings(site),
+        )
+        self._manager.cluster.config["allow_auto_create_topics"] = False
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self.cluster_id = ""
+        self.features: dict[str, int] = {}
+
+    # -- connecting ---------------------------------------------------------------------------------------
+
+    def call(self, work: Callable[..., Awaitable[Any]], *args: Any) -> Any:
+        """Run a coroutine function to its end on this thread."""
+        return self.loop.run(work, *args)
+
+    async def connect(self, timeout: float = 30.0) -> Cluster:
+        """Reach the site and learn its id and features, or say why not."""
+        try:
+            await self._manager.bootstrap_async(timeout_ms=timeout * 1000)
+            response = await self.request(ApiVersionsRequest(client_software_name="isthmus"))
+        except (kerrors.KafkaError, OSError) as error:
+            raise self.explain(error) from None
+        self.features = {f.name: f.max_version_level for f in (getattr(response, "finalized_features", None) or [])}
+        self.cluster_id = (await self.metadata([])).cluster_id
+        return self
+
+    def explain(self, error: Exception, doing: str = "") -> IsthmusError:
+        """Our error for one of kafka-python's: which site, what happened, what to do."""
+        site, where = self.site.name, ", ".join(self.site.bootstrap)
+        cause: Exception = error
+        if isinstance(error, (kerrors.KafkaTimeoutError, kerrors.NodeNotReadyError, kerrors.KafkaConnectionError)):
+            cause = self._manager.last_error or error
+        what = f" while {doing}" if doing else ""
+        if isinstance(cause, kerrors.SaslAuthenticationFailedError):
+            return AuthenticationFailed(
+                f"site {site}: authentication failed{what}: check sites.{site}.sasl (mechanism, username, secret)",
+                site=site,
+            )
+        if isinstance(cause, kerrors.UnsupportedSaslMechanismError):
+            return AuthenticationFailed(f"site {site}: {cause.args[0] if cause.args else cause}", site=site)
+        if isinstance(cause, kerrors.AuthorizationError):
+            needed = {
+                "TopicAuthorizationFailedError": "an ACL on the topic",
+                "GroupAuthorizationFailedError": f"ALLOW READ on the groups that begin with {STATE_PREFIX!r}",
+                "ClusterAuthorizationFailedError": "ALLOW on the cluster (CREATE, IDEMPOTENT_WRITE, DESCRIBE)",
+                "TransactionalIdAuthorizationFailedError": (
+                    f"ALLOW WRITE and DESCRIBE on the transactional ids that begin with {STATE_PREFIX!r}"
+                ),
+            }.get(type(cause).__name__, "an ACL")
+            return AuthorisationFailed(
+                f"site {site}: not authorised{what} ({type(cause).__name__}); grant {needed}", site=site, needed=needed
+            )
+        reason = str(cause) or type(cause).__name__
+        return ConnectionFailed(
+            f"site {site}: cannot reach {where}{what}: {reason}; is the site up, and are "
+            f"sites.{site}.bootstrap and tls right?",
+            site=site,
+        )
+
+    def close(self) -> None:
+        self._manager.close()
+        if self._owns_loop:
+            self.loop.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- requests -----------------------------------------------------------------------------------------
+
+    def send(self, request: Any, node: int | None = None, timeout: float | None = None) -> Future:
+        """Send one request; the future holds the response or a kafka-python error. Nothing is retried."""
+        try:
+            future: Future = self._manager.send(
+                request, node_id=node, request_timeout_ms=None if timeout is None else int(timeout * 1000)
+            )
+        except kerrors.KafkaError as error:
+            future = Future().failure(error)
+        return future
+
+    async def request(self, request: Any, node: int | None = None, timeout: float | None = None) -> Any:
+        return await self.send(request, node, timeout)
+
+    def supports(self, request_class: Any, version: int) -> bool:
+        """Whether both we and the brokers speak this version of a request."""
+        data = self._manager.broker_version_data
+        if data is None:
+            return False
+        try:
+            return bool(data.api_version(request_class) >= version)
+        except kerrors.IncompatibleBrokerVersion:
+            return False
+
+    @property
+    def modern_transactions(self) -> bool:
+        """Transaction version 2: Produce enlists partitions by itself and each commit bumps the epoch."""
+        return self.features.get("transaction.version", 0) >= 2
+
+    async def refresh_brokers(self) -> None:
+        await self._manager.cluster.refresh_metadata()
+
+    async def metadata(self, topics: list[str] | None) -> Metadata:
+        """Leaders and ids of these topics (``None``: of all); a topic's error is a value."""
+        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+        request = MetadataRequest(
+            topics=wanted,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        response = await self.request(request)
+        found: dict[str, TopicInfo] = {}
+        for topic in response.topics:
+            error = kerrors.for_code(topic.error_code) if topic.error_code else None
+            partitions = {
+                p.partition_index: PartitionInfo(p.leader_id, getattr(p, "leader_epoch", -1), len(p.replica_nodes))
+                for p in topic.partitions
+            }
+            found[topic.name] = TopicInfo(topic.name, getattr(topic, "topic_id", None) or NO_ID, partitions, error)
+        return Metadata(response.cluster_id or "", [b.node_id for b in response.brokers], found)
+
+    async def coordinator(self, kind: int, key: str) -> int:
+        """The broker that keeps a group or a transactional id."""
+        if (kind, key) not in self._coordinators:
+            if self.supports(FindCoordinatorRequest, 4):
+                response = await self.request(
+                    FindCoordinatorRequest(key_type=kind, coordinator_keys=[key], min_version=4)
+                )
+                answer = response.coordinators[0]
+            else:
+                answer = await self.request(FindCoordinatorRequest(key=key, key_type=kind, max_version=3))
+            if answer.error_code:
+                raise kerrors.for_code(answer.error_code)(key)
+            self._coordinators[kind, key] = answer.node_id
+        return self._coordinators[kind, key]
+
+    def forget_coordinator(self, kind: int, key: str) -> None:
+        self._coordinators.pop((kind, key), None)
+
+    async def ask_coordinator(self, kind: int, key: str, request: Callable[[], Any], error_of: Callable[[Any], int],
+                              timeout: float = 30.0) -> Any:
+        """Ask a coordinator until it gives an answer that isn't a passing one; the error code is the caller's."""
+        deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
+        while True:
+            try:
+                node = await self.coordinator(kind, key)
+                response = await self.request(request(), node)
+                code = error_of(response)
+                problem = kerrors.for_code(code) if code else None
+                if problem is None or not issubclass(problem, kerrors.RetriableError):
+                    return response
+                error: Exception = problem(key)
+            except kerrors.RetriableError as caught:
+                error = caught
+            except kerrors.UnknownBrokerIdError as caught:
+                error = caught
+            if time.monotonic() > deadline:
+                raise error
+            if not isinstance(error, (kerrors.ConcurrentTransactionsError, kerrors.UnstableOffsetCommitError)):
+                self.forget_coordinator(kind, key)
+            await self.loop.sleep(backoff)
+            backoff = min(LAST_BACKOFF, backoff * 1.6)
+
+
+# Everything a link keeps at its destination (topics, group, transactional ids) is named with this prefix.
+STATE_PREFIX = "_isthmus."

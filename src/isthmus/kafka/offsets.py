@@ -1,0 +1,187 @@
+"""Log ends and group offsets, of many partitions at a time; each partition's error is a value."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kerrors
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+
+from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, Cluster
+
+Partition = tuple[str, int]
+EARLIEST, LATEST = -2, -1
+
+
+@dataclass(slots=True, frozen=True)
+class Committed:
+    offset: int
+    metadata: str
+
+
+def by_topic(partitions: Iterable[Partition]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        grouped[topic].append(partition)
+    return grouped
+
+
+async def list_offsets(
+    cluster: Cluster, at: Mapping[Partition, int], committed_only: bool = True, timeout: float = 30.0
+) -> dict[Partition, int | type[Exception]]:
+    """The first offset at or after each timestamp (or EARLIEST, LATEST); -1 when there is none.
+
+    LATEST is the last stable offset with ``committed_only``: the end of what a link may copy. Leaders that
+    move are followed until the time is up; what is left then is an error value.
+    """
+    answers: dict[Partition, int | type[Exception]] = {}
+    left, deadline, backoff = dict(at), time.monotonic() + timeout, FIRST_BACKOFF
+    partition_type = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
+    while left:
+        try:
+            metadata = await cluster.metadata(sorted({topic for topic, _ in left}))
+        except kerrors.RetriableError as error:
+            metadata = None
+            problem: type[Exception] = type(error)
+        requests: dict[int, list[Partition]] = defaultdict(list)
+        for key in list(left):
+            if metadata is None:
+                answers[key] = problem
+                continue
+            info = metadata.topics.get(key[0])
+            if info is None or info.error is kerrors.UnknownTopicOrPartitionError or key[1] not in info.partitions:
+                answers[key] = kerrors.UnknownTopicOrPartitionError
+                del left[key]
+            elif info.error:
+                answers[key] = info.error
+                if not issubclass(info.error, kerrors.RetriableError):
+                    del left[key]
+            elif info.partitions[key[1]].leader < 0:
+                answers[key] = kerrors.LeaderNotAvailableError
+            else:
+                requests[info.partitions[key[1]].leader].append(key)
+        sent: list[tuple[Any, list[Partition]]] = []
+        for node, keys in requests.items():
+            topics = [
+                ListOffsetsRequest.ListOffsetsTopic(
+                    name=topic,
+                    partitions=[
+                        partition_type(partition_index=p, current_leader_epoch=-1, timestamp=left[topic, p])
+                        for p in ids
+                    ],
+                )
+                for topic, ids in by_topic(keys).items()
+            ]
+            request = ListOffsetsRequest(
+                replica_id=-1, isolation_level=int(committed_only), topics=topics, timeout_ms=10_000, max_version=7
+            )
+            sent.append((cluster.send(request, node), keys))
+        for future, keys in sent:
+            try:
+                response = await future
+            except (kerrors.RetriableError, kerrors.UnknownBrokerIdError) as error:
+                answers.update(dict.fromkeys(keys, type(error)))
+                continue
+            for topic in response.topics:
+                for p in topic.partitions:
+                    key = (topic.name, p.partition_index)
+                    if p.error_code:
+                        answers[key] = error_type = kerrors.for_code(p.error_code)
+                        if not issubclass(error_type, kerrors.RetriableError):
+                            left.pop(key, None)
+                    else:
+                        answers[key] = p.offset
+                        left.pop(key, None)
+        if left:
+            if time.monotonic() > deadline:
+                break
+            await cluster.loop.sleep(backoff)
+            backoff = min(LAST_BACKOFF, backoff * 1.6)
+    return answers
+
+
+async def group_offsets(
+    cluster: Cluster, group: str, partitions: Iterable[Partition] | None = None, stable: bool = True
+) -> dict[Partition, Committed]:
+    """What a group has committed (``None``: for all its partitions).
+
+    ``stable`` waits out a transaction that is about to change an offset, so that nobody starts from a
+    position that a dying predecessor is still moving.
+    """
+    topics = None if partitions is None else by_topic(partitions)
+    batched = cluster.supports(OffsetFetchRequest, 8)
+
+    def request() -> Any:
+        if batched:
+            kind = OffsetFetchRequest.OffsetFetchRequestGroup
+            wanted = topics and [
+                kind.OffsetFetchRequestTopics(name=t, partition_indexes=ids) for t, ids in topics.items()
+            ]
+            groups = [kind(group_id=group, member_id=None, member_epoch=-1, topics=wanted)]
+            return OffsetFetchRequest(groups=groups, require_stable=stable, min_version=8, max_version=9)
+        wanted = topics and [
+            OffsetFetchRequest.OffsetFetchRequestTopic(name=t, partition_indexes=ids) for t, ids in topics.items()
+        ]
+        return OffsetFetchRequest(group_id=group, topics=wanted, require_stable=stable, max_version=7)
+
+    def answer(response: Any) -> Any:
+        return response.groups[0] if batched else response
+
+    def error_of(response: Any) -> int:
+        body = answer(response)
+        codes = [body.error_code] + [p.error_code for t in body.topics for p in t.partitions]
+        return next((code for code in codes if code), 0)
+
+    response = await cluster.ask_coordinator(GROUP, group, request, error_of, timeout=75)
+    body = answer(response)
+    if body.error_code:
+        raise kerrors.for_code(body.error_code)(group)
+    return {
+        (t.name, p.partition_index): Committed(p.committed_offset, p.metadata or "")
+        for t in body.topics
+        for p in t.partitions
+        if not p.error_code and p.committed_offset >= 0
+    }
+
+
+async def commit_group_offsets(cluster: Cluster, group: str, offsets: Mapping[Partition, Committed]) -> None:
+    """Commit outside of a transaction, for a group that has no members."""
+    if not offsets:
+        return
+    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+
+    def request() -> Any:
+        return OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                topic_type(
+                    name=topic,
+                    partitions=[
+                        topic_type.OffsetCommitRequestPartition(
+                            partition_index=p,
+                            committed_offset=offsets[topic, p].offset,
+                            committed_leader_epoch=-1,
+                            committed_metadata=offsets[topic, p].metadata,
+                        )
+                        for p in ids
+                    ],
+                )
+                for topic, ids in by_topic(offsets).items()
+            ],
+            max_version=9,
+        )
+
+    def error_of(response: Any) -> int:
+        return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
+
+    response = await cluster.ask_coordinator(GROUP, group, request, error_of)
+    code = error_of(response)
+    if code:
+        raise kerrors.for_code(code)(group)

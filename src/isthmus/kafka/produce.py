@@ -1,0 +1,518 @@
+"""Transactional producing of raw batches.
+
+Invariants:
+- a batch is sent once in a transaction. Any error but "the last transaction is still completing", which
+  appended nothing, ends the transaction: its owner fences (``begin``) and copies the ranges again from what is
+  committed. So sequence numbers never need repair and nothing is ever appended twice;
+- batches of one partition leave in order on one connection, and several requests may be on their way;
+- progress of the source is committed in the transaction, to a group of the destination.
+
+Two protocols, chosen by what the cluster has finalised: with transaction version 2, Produce and
+TxnOffsetCommit enlist partitions and group by themselves and each EndTxn brings a new epoch (sequences start
+at 0); before that, both are enlisted by request and sequences run on under one epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import kafka.errors as kerrors
+import numpy as np
+from kafka.future import Future
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+
+from isthmus.kafka.cluster import GROUP, TRANSACTION, Cluster
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Signal
+from isthmus.kafka.offsets import Committed, Partition, by_topic
+from isthmus.records.transcode import Outgoing, stamp
+
+# A transaction that its owner forgot is aborted by the broker after this long; until then it hides what
+# comes after it from readers of committed records. Long enough for a slow WAN and a busy broker.
+TRANSACTION_TIMEOUT_MS = 60_000
+# More requests than this on one connection only fill the broker's queue.
+REQUESTS_IN_FLIGHT = 8
+_MAX_SEQUENCE = 0x7FFFFFFF
+_FENCED = (
+    kerrors.ProducerFencedError,
+    kerrors.InvalidProducerEpochError,
+    kerrors.InvalidProducerIdMappingError,
+)
+
+
+class Fenced(Exception):
+    """Another producer has taken our transactional id: nothing that we send is accepted any more."""
+
+
+class Refused(Exception):
+    """The destination refused a batch of one partition for a reason that retrying will not cure."""
+
+    def __init__(self, partition: Partition, error: type[Exception], words: str, first_offset: int) -> None:
+        super().__init__(f"{partition}: {error.__name__} {words}")
+        self.partition, self.error, self.words, self.first_offset = partition, error, words, first_offset
+
+
+class Interrupted(Exception):
+    """The transaction cannot go on (a broker died, a leader moved); start again from what is committed."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A batch that the destination has appended."""
+
+    partition: Partition
+    batch: Outgoing
+    base_offset: int
+
+
+def _next_sequence(sequence: int, count: int) -> int:
+    after = sequence + count
+    return after if after <= _MAX_SEQUENCE else after - _MAX_SEQUENCE - 1
+
+
+class Producer:
+    """One transactional id (or none: at-least-once), one transaction at a time."""
+
+    def __init__(self, cluster: Cluster, leaders: Leaders, signal: Signal, transactional_id: str | None) -> None:
+        self._cluster, self._leaders, self._signal = cluster, leaders, signal
+        self._loop = cluster.loop
+        self.transactional_id = transactional_id
+        self._modern = cluster.modern_transactions
+        self._id, self._epoch = -1, -1
+        self._sequences: dict[Partition, int] = {}
+        self._enlisted: set[Partition] = set()
+        self._group_enlisted = False
+        self._opened = False
+        self._opening: Future | None = None
+        self._queue: deque[dict[Partition, Outgoing]] = deque()
+        self._in_flight: dict[int, int] = defaultdict(int)
+        self.bytes_in_flight = 0
+        self._pending = 0
+        self._problem: Exception | None = None
+        # Answers to requests of a transaction that was given up must not count for the next one.
+        self._generation = 0
+        self.sent: list[Sent] = []
+        self.requests = 0
+        # From version 12 on, Produce enlists its partitions by itself, which wants the newest transactions.
+        self._max_version = 13 if transactional_id is None or self._modern else 11
+
+    # -- fencing ------------------------------------------------------------------------------------------
+
+    async def begin(self, timeout: float = 75.0) -> None:
+        """Take the transactional id: aborts what a predecessor left open and fences the predecessor."""
+        self._generation += 1
+        self._sequences.clear()
+        self._clear_transaction()
+        self._problem = None
+        if self.transactional_id is None:
+            return
+
+        def request() -> Any:
+            return InitProducerIdRequest(
+                transactional_id=self.transactional_id,
+                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                producer_id=-1,
+                producer_epoch=-1,
+                max_version=4,
+            )
+
+        response = await self._cluster.ask_coordinator(
+            TRANSACTION, self.transactional_id, request, lambda r: r.error_code, timeout
+        )
+        if response.error_code:
+            raise kerrors.for_code(response.error_code)(self.transactional_id)
+        self._id, self._epoch = response.producer_id, response.producer_epoch
+
+    def _clear_transaction(self) -> None:
+        self._enlisted.clear()
+        self._group_enlisted = self._opened = False
+        self._opening = None
+        self._queue.clear()
+        self.sent = []
+        self._pending = 0
+        self.bytes_in_flight = 0
+        self._in_flight.clear()
+
+    # -- records ------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether batches are still on their way."""
+        return bool(self._queue) or self._pending > 0 or self._opening is not None
+
+    @property
+    def open(self) -> bool:
+        """Whether this transaction has anything in it."""
+        return self._opened or self.busy or bool(self.sent)
+
+    def check(self) -> None:
+        """Raise what went wrong since the last check."""
+        if self._problem is not None:
+            raise self._problem
+
+    def produce(self, round_: dict[Partition, Outgoing]) -> None:
+        """Queue one batch a partition."""
+        self._queue.append(round_)
+        self.bytes_in_flight += sum(len(b.payload) for b in round_.values())
+        self._pump()
+
+    async def drain(self) -> None:
+        """Return when all that was queued is appended; raise when it can't be."""
+        while self.busy:
+            self.check()
+            await self._signal.wait(1.0)
+        self.check()
+
+    def _pump(self) -> None:
+        """Send what may be sent now."""
+        if self._opening is not None or self._problem is not None:
+            return
+        while self._queue:
+            if not self._opened and self.transactional_id is not None:
+                self._opening = self._loop.spawn(self._open(self._queue.popleft(), self._generation))
+                return
+            if not self._modern and self.transactional_id is not None:
+                fresh = [p for p in self._queue[0] if p not in self._enlisted]
+                if fresh:
+                    self._opening = self._loop.spawn(self._enlist_more(fresh, self._generation))
+                    return
+            nodes = {self._leaders.of(p) for p in self._queue[0]}
+            if any(self._in_flight[node] >= REQUESTS_IN_FLIGHT for node in nodes):
+                return
+            self._send_round(self._queue.popleft())
+
+    def _send_round(self, round_: dict[Partition, Outgoing]) -> None:
+        for partition, batch in round_.items():
+            self._stamp(partition, batch)
+        generation = self._generation
+        for node, batches in self._by_leader(round_).items():
+            future = self._send(node, batches)
+            future.add_callback(partial(self._on_answer, generation, node, batches))
+            future.add_errback(partial(self._on_error, generation, node))
+
+    def _stamp(self, partition: Partition, batch: Outgoing) -> None:
+        if self.transactional_id is None:
+            stamp(batch.payload, -1, -1, -1, False)
+            return
+        sequence = self._sequences.get(partition, 0)
+        stamp(batch.payload, self._id, self._epoch, sequence, True)
+        self._sequences[partition] = _next_sequence(sequence, batch.count)
+
+    def _by_leader(self, round_: dict[Partition, Outgoing]) -> dict[int, dict[Partition, Outgoing]]:
+        grouped: dict[int, dict[Partition, Outgoing]] = defaultdict(dict)
+        for partition, batch in round_.items():
+            grouped[self._leaders.of(partition)][partition] = batch
+        return grouped
+
+    def _send(self, node: int, batches: Mapping[Partition, Outgoing]) -> Future:
+        self._pending += 1
+        self._in_flight[node] += 1
+        self.requests += 1
+        if node < 0:
+            return Future().failure(kerrors.LeaderNotAvailableError())
+        topic_type = ProduceRequest.TopicProduceData
+        by_id = self._max_version >= 13 and self._leaders.all_have_ids and self._cluster.supports(ProduceRequest, 13)
+        topics: dict[str, list[Any]] = defaultdict(list)
+        for (topic, index), batch in batches.items():
+            topics[topic].append(topic_type.PartitionProduceData(index=index, records=memoryview(batch.payload)))
+        return self._cluster.send(
+            ProduceRequest(
+                transactional_id=self.transactional_id,
+                acks=-1,
+                timeout_ms=30_000,
+                topic_data=[
+                    topic_type(partition_data=parts, **({"topic_id": self._leaders.ids[t]} if by_id else {"name": t}))
+                    for t, parts in topics.items()
+                ],
+                min_version=13 if by_id else 3,
+                max_version=self._max_version if by_id else min(12, self._max_version),
+            ),
+            node,
+        )
+
+    def _answers(self, response: Any) -> list[tuple[Partition, Any]]:
+        by_id = response.API_VERSION >= 13
+        return [
+            ((self._leaders.names.get(t.topic_id, "") if by_id else t.name, p.index), p)
+            for t in response.responses
+            for p in t.partition_responses
+        ]
+
+    def _on_answer(self, generation: int, node: int, batches: Mapping[Partition, Outgoing], response: Any) -> None:
+        if generation != self._generation:
+            return
+        self._settle(node, batches)
+        for partition, answer in self._answers(response):
+            if answer.error_code:
+                self._fail(self._problem_of(partition, answer, batches[partition]))
+            else:
+                self.sent.append(Sent(partition, batches[partition], answer.base_offset))
+        self._signal.set()
+        self._pump()
+
+    def _settle(self, node: int, batches: Mapping[Partition, Outgoing]) -> None:
+        self._pending -= 1
+        self._in_flight[node] -= 1
+        self.bytes_in_flight -= sum(len(b.payload) for b in batches.values())
+
+    def _on_error(self, generation: int, node: int, error: Exception) -> None:
+        if generation != self._generation:
+            return
+        self._pending -= 1
+        self._in_flight[node] -= 1
+        self._fail(Interrupted(f"produce to broker {node}: {error}"))
+        self._signal.set()
+
+    def _fail(self, problem: Exception) -> None:
+        # The gravest wins: being fenced ends the task, a refusal ends a partition, the rest is tried again.
+        rank = {Interrupted: 0, Refused: 1, Fenced: 2}
+        if self._problem is None or rank.get(type(problem), 3) > rank.get(type(self._problem), 3):
+            self._problem = problem
+
+    def _problem_of(self, partition: Partition, answer: Any, batch: Outgoing) -> Exception:
+        error = kerrors.for_code(answer.error_code)
+        if error in _FENCED:
+            return Fenced(error.__name__)
+        words = getattr(answer, "error_message", None) or ""
+        for bad in getattr(answer, "record_errors", None) or []:
+            words = f"{words} record {bad.batch_index} of the batch: {bad.batch_index_error_message or ''}".strip()
+            break
+        refusals = (
+            kerrors.MessageSizeTooLargeError,
+            kerrors.InvalidTimestampError,
+            kerrors.InvalidRecordError,
+            kerrors.CorruptRecordError,
+            kerrors.RecordListTooLargeError,
+            kerrors.UnsupportedForMessageFormatError,
+            kerrors.UnsupportedCompressionTypeError,
+            kerrors.PolicyViolationError,
+        )
+        if issubclass(error, (*refusals, kerrors.AuthorizationError)):
+            first = int(batch.runs[0, 0]) if len(batch.runs) else -1
+            return Refused(partition, error, words, first)
+        return Interrupted(f"{partition[0]}[{partition[1]}]: {error.__name__} {words}")
+
+    # -- opening a transaction ----------------------------------------------------------------------------
+
+    async def _open(self, round_: dict[Partition, Outgoing], generation: int) -> None:
+        """Send the first round alone: only it may meet a predecessor that is still completing."""
+        try:
+            if not self._modern:
+                await self._enlist(list(round_))
+            for partition, batch in round_.items():
+                self._stamp(partition, batch)
+            left, deadline, pause = dict(round_), time.monotonic() + 60, 0.002
+            while left and self._problem is None:
+                left = await self._send_first(left, generation)
+                if generation != self._generation:
+                    return
+                if left:
+                    if time.monotonic() > deadline:
+                        self._fail(Interrupted("the last transaction does not complete"))
+                    await self._loop.sleep(pause)
+                    pause = min(0.1, pause * 1.6)
+            self._opened = True
+        except Exception as error:
+            self._fail(self._problem_while("opening a transaction", error))
+        finally:
+            self._opening_done(generation)
+
+    async def _send_first(self, round_: dict[Partition, Outgoing], generation: int) -> dict[Partition, Outgoing]:
+        """Send and await; what met a completing predecessor, and so was not appended, is returned."""
+        waiting = [(node, b, self._send(node, b)) for node, b in self._by_leader(round_).items()]
+        again: dict[Partition, Outgoing] = {}
+        for node, batches, future in waiting:
+            try:
+                response = await future
+            except (kerrors.KafkaError, OSError) as error:
+                self._on_error(generation, node, error)
+                continue
+            if generation != self._generation:
+                return {}
+            self._settle(node, batches)
+            for partition, answer in self._answers(response):
+                batch = batches[partition]
+                if not answer.error_code:
+                    self.sent.append(Sent(partition, batch, answer.base_offset))
+                elif kerrors.for_code(answer.error_code) is kerrors.ConcurrentTransactionsError:
+                    again[partition] = batch
+                    self.bytes_in_flight += len(batch.payload)
+                else:
+                    self._fail(self._problem_of(partition, answer, batch))
+        return again
+
+    async def _enlist_more(self, partitions: list[Partition], generation: int) -> None:
+        try:
+            await self._enlist(partitions)
+        except Exception as error:
+            self._fail(self._problem_while("enlisting partitions", error))
+        finally:
+            self._opening_done(generation)
+
+    def _opening_done(self, generation: int) -> None:
+        if generation == self._generation:
+            self._opening = None
+            self._signal.set()
+            self._pump()
+
+    @staticmethod
+    def _problem_while(doing: str, error: Exception) -> Exception:
+        if isinstance(error, _FENCED):
+            return Fenced(type(error).__name__)
+        if isinstance(error, kerrors.AuthorizationError):
+            return error
+        if isinstance(error, (kerrors.KafkaError, OSError)):
+            return Interrupted(f"{doing}: {error}")
+        return error
+
+    async def _enlist(self, partitions: list[Partition]) -> None:
+        """AddPartitionsToTxn, for brokers before transaction version 2."""
+        assert self.transactional_id is not None
+
+        def request() -> Any:
+            return AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self._id,
+                v3_and_below_producer_epoch=self._epoch,
+                v3_and_below_topics=[
+                    AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=t, partitions=ids)
+                    for t, ids in by_topic(partitions).items()
+                ],
+                max_version=3,
+            )
+
+        def error_of(response: Any) -> int:
+            codes = [
+                p.partition_error_code
+                for t in response.results_by_topic_v3_and_below
+                for p in t.results_by_partition
+                if p.partition_error_code
+            ]
+            attempted_only = kerrors.OperationNotAttemptedError.errno
+            return next((c for c in codes if c != attempted_only), codes[0] if codes else 0)
+
+        response = await self._cluster.ask_coordinator(
+            TRANSACTION, self.transactional_id, request, error_of, timeout=60
+        )
+        code = error_of(response)
+        if code:
+            raise kerrors.for_code(code)(self.transactional_id)
+        self._enlisted.update(partitions)
+
+    # -- committing ---------------------------------------------------------------------------------------
+
+    async def commit(self, group: str, progress: Mapping[Partition, Committed]) -> None:
+        """Commit records and progress together; batches still on their way are waited for."""
+        try:
+            await self._commit_progress(group, progress)
+            await self.drain()
+            await self._end()
+        except (kerrors.KafkaError, OSError) as error:
+            raise self._problem_while("committing", error) from None
+        self._clear_transaction()
+
+    async def _commit_progress(self, group: str, progress: Mapping[Partition, Committed]) -> None:
+        if not progress:
+            return
+        if not self._modern and not self._group_enlisted:
+            response = await self._cluster.ask_coordinator(
+                TRANSACTION,
+                self.transactional_id or "",
+                lambda: AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=self._id,
+                    producer_epoch=self._epoch,
+                    group_id=group,
+                    max_version=3,
+                ),
+                lambda r: r.error_code,
+            )
+            if response.error_code:
+                raise kerrors.for_code(response.error_code)(group)
+            self._group_enlisted = True
+        topic_type = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+
+        def request() -> Any:
+            return TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=group,
+                producer_id=self._id,
+                producer_epoch=self._epoch,
+                generation_id=-1,
+                member_id="",
+                group_instance_id=None,
+                topics=[
+                    topic_type(
+                        name=topic,
+                        partitions=[
+                            topic_type.TxnOffsetCommitRequestPartition(
+                                partition_index=p,
+                                committed_offset=progress[topic, p].offset,
+                                committed_leader_epoch=-1,
+                                committed_metadata=progress[topic, p].metadata,
+                            )
+                            for p in ids
+                        ],
+                    )
+                    for topic, ids in by_topic(progress).items()
+                ],
+                max_version=5 if self._modern else 4,
+            )
+
+        def error_of(response: Any) -> int:
+            return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
+
+        response = await self._cluster.ask_coordinator(GROUP, group, request, error_of)
+        code = error_of(response)
+        if code:
+            raise kerrors.for_code(code)(group)
+
+    async def _end(self) -> None:
+        assert self.transactional_id is not None
+        # Sent once: when the answer is lost, only what is committed can tell how it ended.
+        node = await self._cluster.coordinator(TRANSACTION, self.transactional_id)
+        response = await self._cluster.request(
+            EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self._id,
+                producer_epoch=self._epoch,
+                committed=True,
+                max_version=5 if self._modern else 4,
+            ),
+            node,
+        )
+        if response.error_code:
+            error = kerrors.for_code(response.error_code)
+            if error in (kerrors.NotCoordinatorError, kerrors.CoordinatorNotAvailableError):
+                self._cluster.forget_coordinator(TRANSACTION, self.transactional_id)
+            raise error(self.transactional_id)
+        if self._modern and response.producer_id >= 0:
+            self._id, self._epoch = response.producer_id, response.producer_epoch
+            self._sequences.clear()
+
+
+def small_batch(records: list[tuple[bytes, bytes | None]]) -> Outgoing:
+    """A batch of our own records (state, reports): key and value pairs, stamped with the present time."""
+    from kafka.record.default_records import DefaultRecordBatchBuilder
+
+    builder = DefaultRecordBatchBuilder(
+        magic=2, compression_type=0, is_transactional=False, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=1 << 30,
+    )
+    now = int(time.time() * 1000)
+    for index, (key, value) in enumerate(records):
+        builder.append(index, now, key, value, [])
+    payload = np.frombuffer(bytes(builder.build()), np.uint8).copy()
+    return Outgoing(payload=payload, count=len(records), runs=np.empty((0, 2), np.int64), next_offset=0)

@@ -1,0 +1,179 @@
+"""Fetches jars through Ivy and keeps them, checksummed, in the cache.
+
+Invariant: a jar set's directory appears by one rename, complete and with a manifest of every file's
+SHA-256, or not at all. A set that no longer matches its manifest is fetched again. However many processes
+ask at once, one fetches and the others wait for it.
+
+Ivy ships with pyspark, checks what it downloads against the registry's own checksums and knows the
+registry's address, so no build tool, no container and no address is needed here. ``ISTHMUS_IVY_SETTINGS``
+may name an Ivy settings file for networks that have a registry of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from isthmus.errors import SandboxError
+from isthmus.sandbox.cache import cache_directory, locked
+from isthmus.sandbox.java import find_java
+
+MANIFEST = "manifest.json"
+FETCH_TIMEOUT = 900.0  # seconds; a slow link needs minutes for 45 MB, a dead one must not hang a test run
+
+# Brokers log through slf4j, but the published modules leave the choice of a backend to the distribution.
+# This one writes lines to a stream, needs no configuration file and starts fastest.
+LOGGING_BACKEND = ("org.slf4j", "slf4j-simple", "1.7.36")
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """Modules that run together: ``name`` is the directory, each module is (organisation, name, revision)."""
+
+    name: str
+    modules: tuple[tuple[str, str, str], ...]
+
+    @property
+    def directory(self) -> Path:
+        return cache_directory() / "jars" / self.name
+
+
+@dataclass(frozen=True)
+class Jars:
+    """A jar set that is there."""
+
+    directory: Path
+
+    @property
+    def class_path(self) -> str:
+        # Spelled out and sorted: a wildcard expands in directory order, and a class archive only fits
+        # the class path that it was made with.
+        return os.pathsep.join(str(path) for path in sorted((self.directory / "lib").glob("*.jar")))
+
+
+def kafka_jars(version: str) -> JarSet:
+    """Apache Kafka's broker and tools."""
+    return JarSet(f"kafka-{version}", (("org.apache.kafka", "kafka_2.13", version), LOGGING_BACKEND))
+
+
+def fetch(wanted: JarSet, verify: bool = False) -> Jars:
+    """The jars, from the cache if they are whole there; ``verify`` reads every byte to be sure."""
+    if damage(wanted.directory, verify) is None:
+        return Jars(wanted.directory)
+    # One lock for all sets, because Ivy's own cache is shared by all and is not made for two writers.
+    with locked(cache_directory() / "jars" / "fetch.lock"):
+        if damage(wanted.directory, verify) is not None:
+            _fetch_into_place(wanted)
+    return Jars(wanted.directory)
+
+
+def damage(directory: Path, verify: bool = False) -> str | None:
+    """What is wrong with a fetched set, or None.
+
+    Names and sizes are always compared. Hashes are compared where a file's modification time is not the
+    recorded one, which is what an edit or a copied cache looks like, and everywhere if ``verify``.
+    """
+    try:
+        recorded = json.loads((directory / MANIFEST).read_text())["files"]
+    except FileNotFoundError:
+        return "not fetched yet"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "the manifest is unreadable"
+    library = directory / "lib"
+    present = {path.name for path in library.glob("*")}
+    if present != set(recorded):
+        return f"files missing or extra: {', '.join(sorted(present ^ set(recorded)))}"
+    for name, expected in recorded.items():
+        status = (library / name).stat()
+        if status.st_size != expected["size"]:
+            return f"{name} has the wrong size"
+        touched = status.st_mtime_ns != expected["modified"]
+        if (verify or touched) and _sha256(library / name) != expected["sha256"]:
+            return f"{name} has the wrong checksum"
+    return None
+
+
+def _fetch_into_place(wanted: JarSet) -> None:
+    target = wanted.directory
+    scratch = Path(tempfile.mkdtemp(prefix=f"{wanted.name}.partial-", dir=target.parent))
+    try:
+        _retrieve(wanted, scratch)
+        _write_manifest(wanted, scratch)
+        if target.exists():
+            shutil.rmtree(target)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _retrieve(wanted: JarSet, scratch: Path) -> None:
+    # ``runtime`` alone would bring what a module depends on but leave out the module's own jar.
+    dependencies = "".join(
+        f'<dependency org="{organisation}" name="{name}" rev="{revision}" conf="run->runtime,master"/>'
+        for organisation, name, revision in wanted.modules
+    )
+    description = scratch / "ivy.xml"
+    description.write_text(
+        '<ivy-module version="2.0"><info organisation="isthmus" module="sandbox"/>'
+        f'<configurations><conf name="run"/></configurations><dependencies>{dependencies}</dependencies>'
+        "</ivy-module>"
+    )
+    command = [str(find_java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    settings = os.environ.get("ISTHMUS_IVY_SETTINGS")
+    if settings:
+        command += ["-settings", settings]
+    command += ["-ivy", str(description), "-confs", "run"]
+    command += ["-retrieve", f"{scratch}/lib/[artifact]-[revision](-[classifier]).[ext]"]
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise SandboxError(
+            f"Fetching {wanted.name} took more than {FETCH_TIMEOUT:.0f} s. Check the network and try again."
+        ) from None
+    if run.returncode != 0 or not any((scratch / "lib").glob("*.jar")):
+        tail = "\n".join((run.stdout + run.stderr).strip().splitlines()[-15:])
+        raise SandboxError(
+            f"Ivy could not fetch {wanted.name}. Check the version and the network; "
+            f"ISTHMUS_IVY_SETTINGS can name an Ivy settings file. It said:\n{tail}"
+        )
+    description.unlink()
+
+
+def _write_manifest(wanted: JarSet, scratch: Path) -> None:
+    files = {}
+    for path in sorted((scratch / "lib").iterdir()):
+        status = path.stat()
+        files[path.name] = {
+            "size": status.st_size,
+            "modified": status.st_mtime_ns,
+            "sha256": _sha256(path),
+        }
+    manifest = {"modules": [":".join(module) for module in wanted.modules], "files": files}
+    (scratch / MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def pyspark_directory() -> Path:
+    """Where the pyspark package lies; found without importing it, which takes a second."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SandboxError("pyspark is not installed. Install Isthmus with its dependencies.")
+    return Path(spec.origin).parent
+
+
+def _ivy_jar() -> Path:
+    found = sorted((pyspark_directory() / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise SandboxError("pyspark holds no Ivy jar; reinstall pyspark.")
+    return found[-1]
