@@ -239,6 +239,10 @@ class Copier:
     # -- establish: fence, look, read ---------------------------------------------------------------------
 
     async def _establish(self) -> None:
+        # Looking before as well spares the new owner of a lost link the disturbance of being fenced by us.
+        await self._look_at_claim(stable=False)
+        if self._taken_over is not None or self._ending:
+            return
         await self._producer.begin()
         await self._look_at_claim(stable=False)
         if self._taken_over is not None or self._ending:

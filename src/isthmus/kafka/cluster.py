@@ -24,6 +24,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
+from isthmus import __version__
 from isthmus.config import Sasl, Site
 from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ConnectionFailed, IsthmusError
 from isthmus.kafka.loop import Loop
@@ -169,7 +170,7 @@ class Cluster:
         """Reach the site and learn its id and features, or say why not."""
         try:
             await self._manager.bootstrap_async(timeout_ms=timeout * 1000)
-            response = await self.request(ApiVersionsRequest(client_software_name="isthmus"))
+            response = await self.request(ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__))
         except (kerrors.KafkaError, OSError) as error:
             raise self.explain(error) from None
         self.features = {f.name: f.max_version_level for f in (getattr(response, "finalized_features", None) or [])}

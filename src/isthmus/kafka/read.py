@@ -7,7 +7,7 @@ import time
 import kafka.errors as kerrors
 
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.fetch import Fetcher, FetchProblem
+from isthmus.kafka.fetch import Fetcher, FetchProblem, end_of
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
@@ -51,8 +51,11 @@ async def read_to_end(
                 continue
             if isinstance(piece, FetchProblem):
                 raise piece.error(f"{partition[0]}[{partition[1]}] at offset {position}")
-            batch, position = decode(piece.data, position=position, aborted=piece.aborted, topic=partition[0])
-            pairs += zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            for batch in decode(
+                piece.data, topic=partition[0], partition=partition[1], position=position, aborted=piece.aborted
+            ):
+                pairs += zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            position = end_of(piece.data, position)
             deadline = time.monotonic() + timeout
     finally:
         fetcher.stop()

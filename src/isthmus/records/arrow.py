@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.records.arrow_in import NotRecordsError, from_arrow
+from isthmus.records.arrow_out import to_arrow
 from isthmus.records.arrow_schema import SCHEMA
-from isthmus.records.from_arrow import NotRecordsError, from_arrow
 from isthmus.records.model import read_only
 from isthmus.records.read import Fetched, Reader
-from isthmus.records.to_arrow import to_arrow
 
 __all__ = ["SCHEMA", "NotRecordsError", "decode", "from_arrow", "to_arrow"]
 

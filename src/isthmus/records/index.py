@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.records import layout, scan
-from isthmus.records.kernels_cache import kernel
+from isthmus.records.kernels_cache import READ_BYTES, kernel
 from isthmus.records.wire import read_varint
 
 # What may be wrong with a region; WHAT_IS_WRONG says it in words.
@@ -41,7 +41,7 @@ WHAT_IS_WRONG = {
 
 
 @kernel(
-    "UniTuple(int64, 4)(Array(uint8, 1, 'C', readonly=True), int64[:, ::1], int64, int64, int64, int64,"
+    f"UniTuple(int64, 4)({READ_BYTES}, int64[:, ::1], int64, int64, int64, int64,"
     " int64[:, ::1], int32[:, ::1])"
 )
 def index(

@@ -29,6 +29,11 @@ from isthmus import __version__
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# Types of what kernels only read, for signatures. Fetched bytes are read-only arrays, and a kernel is
+# compiled for exactly one type.
+READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
+READ_INTS = "Array(int32, 1, 'C', readonly=True)"
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ROOMS = ("records", "rules")
 

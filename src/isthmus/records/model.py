@@ -16,11 +16,12 @@ were replaced:
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+Item = TypeVar("Item", bound=np.generic)
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
@@ -58,8 +59,8 @@ class Records:
         return replace(self, **columns)
 
 
-def read_only(array: Bytes) -> Bytes:
-    """The same bytes, not writable. Kernels are compiled for read-only input, which fetched bytes are."""
+def read_only(array: npt.NDArray[Item]) -> npt.NDArray[Item]:
+    """The same memory, not writable. Kernels are compiled for read-only input, which fetched bytes are."""
     view = array.view()
     view.flags.writeable = False
     return view

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from isthmus.records import layout
 from isthmus.records.checksum import SMALL, crc32c, crc32c_small
-from isthmus.records.kernels_cache import helper, kernel
+from isthmus.records.kernels_cache import READ_BYTES, helper, kernel
 from isthmus.records.wire import read_int16, read_int32, read_int64, read_uint32, read_varint
 
 # Columns of the table.
@@ -70,7 +70,7 @@ def _is_abort_marker(data: Any, start: Any, end: Any) -> Any:
     return read_int16(data, at + 2) == 0
 
 
-@kernel("UniTuple(int64, 3)(Array(uint8, 1, 'C', readonly=True), int64, int64[:, ::1])")
+@kernel(f"UniTuple(int64, 3)({READ_BYTES}, int64, int64[:, ::1])")
 def locate(data: Any, at: int, table: Any) -> tuple[int, int, int]:
     """Fill ``table`` with the batches from ``at`` on; rows, where to go on, and whether that is all.
 
@@ -136,7 +136,7 @@ def stored_checksum(data: npt.NDArray[np.uint8], at: int) -> int:
 
 
 @kernel(
-    "UniTuple(int64, 2)(Array(uint8, 1, 'C', readonly=True), int64[:, ::1], int64, int64, int64,"
+    f"UniTuple(int64, 2)({READ_BYTES}, int64[:, ::1], int64, int64, int64,"
     " int64[::1], int64[::1], int64[::1], uint8[::1])"
 )
 def judge(

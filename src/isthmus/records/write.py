@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.errors import RecordTooLarge
 from isthmus.records import faults, layout
 from isthmus.records.compression import deflate, deflated_bound
-from isthmus.records.kernels_cache import kernel
+from isthmus.records.kernels_cache import READ_BYTES, kernel
 from isthmus.records.model import COLUMN_NAMES, Bytes, Longs, Records
 from isthmus.records.wire import copy_bytes, varint_size, write_varint
 
@@ -40,9 +40,9 @@ REPORT = 7
 
 @kernel(
     "void(int64, int64, int64, uint8[::1], int64[:, ::1], int64[::1],"
-    " Array(uint8, 1, 'C', readonly=True), int64[::1], int64[::1], int32[::1], int32[::1], int32[::1],"
+    f" {READ_BYTES}, int64[::1], int64[::1], int32[::1], int32[::1], int32[::1],"
     " int32[::1], int32[::1], int32[::1], int32[::1], uint8[::1],"
-    " Array(uint8, 1, 'C', readonly=True), int32[::1], int32[::1])"
+    f" {READ_BYTES}, int32[::1], int32[::1])"
 )
 def write_region(
     row: Any,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isthmus.records.kernels_cache import kernel
+from isthmus.records.kernels_cache import READ_BYTES, kernel
 from isthmus.records.model import Records
 from isthmus.records.wire import copy_bytes, write_int64
 from isthmus.rules.encode import encode_number
@@ -21,7 +21,7 @@ ORDER = 900
 
 
 @kernel(
-    "void(int64[::1], Array(uint8, 1, 'C', readonly=True), Array(uint8, 1, 'C', readonly=True), int32[::1],"
+    f"void(int64[::1], {READ_BYTES}, {READ_BYTES}, int32[::1],"
     " int32[::1], uint8[::1], int32[::1], int32[::1])"
 )
 def append_offsets(

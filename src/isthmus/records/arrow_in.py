@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from isthmus.records.arrow_schema import SCHEMA
-from isthmus.records.kernels_cache import helper, kernel
+from isthmus.records.kernels_cache import READ_BYTES, READ_INTS, helper, kernel
 from isthmus.records.model import NO_BYTES, Bytes, Ints, Longs, Records, read_only
 from isthmus.records.wire import copy_bytes, write_varint
 
@@ -36,13 +36,13 @@ def _pack_sized(source: Any, start: Any, end: Any, out: Any, at: Any) -> Any:
     return _pack(source, start, end, out, write_varint(out, at, end - start))
 
 
-_READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
+_READ_BYTES = READ_BYTES
 _READ_INTS = "Array(int32, 1, 'C', readonly=True)"
 
 
 @kernel(
-    f"void({_READ_INTS}, {_READ_BYTES}, {_READ_INTS}, {_READ_BYTES}, {_READ_INTS}, {_READ_INTS}, {_READ_BYTES},"
-    f" {_READ_INTS}, {_READ_BYTES}, uint8[::1], uint8[::1], uint8[::1], uint8[::1], int32[:, ::1])"
+    f"void({READ_INTS}, {READ_BYTES}, {READ_INTS}, {READ_BYTES}, {READ_INTS}, {READ_INTS}, {READ_BYTES},"
+    f" {READ_INTS}, {READ_BYTES}, uint8[::1], uint8[::1], uint8[::1], uint8[::1], int32[:, ::1])"
 )
 def pack(
     key_starts: Any,
@@ -131,7 +131,7 @@ def from_arrow(batch: Any, before: Records) -> Records:
         key_data,
         value_starts,
         value_data,
-        _read_only_ints(list_starts),
+        read_only(list_starts),
         header_key_starts,
         header_keys,
         header_value_starts,
@@ -219,19 +219,13 @@ def _check_headers(lists: Any, pairs: Any) -> None:
         raise NotRecordsError("column headers holds a header whose key is null")
 
 
-def _read_only_ints(array: Ints) -> Ints:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _binary_places(column: Any) -> tuple[Ints, Bytes]:
     """Where each slot of a binary column starts, and the bytes."""
     _, starts, data = column.buffers()
     if not len(column):
-        return _read_only_ints(np.zeros(1, np.int32)), NO_BYTES
+        return read_only(np.zeros(1, np.int32)), NO_BYTES
     places = np.frombuffer(starts, np.int32)[column.offset : column.offset + len(column) + 1]
-    return _read_only_ints(places), NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8))
+    return read_only(places), NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8))
 
 
 def _span(starts: Ints) -> int:

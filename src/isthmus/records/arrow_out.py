@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from isthmus.records.arrow_schema import HEADER, SCHEMA, schema_of
-from isthmus.records.kernels_cache import helper, kernel
+from isthmus.records.kernels_cache import READ_BYTES, helper, kernel
 from isthmus.records.model import Records
 from isthmus.records.wire import copy_bytes, read_varint
 
@@ -34,8 +34,8 @@ def _measure_headers(data: Any, at: Any, end: Any, sizes: Any) -> None:
 
 
 @kernel(
-    "void(Array(uint8, 1, 'C', readonly=True), int32[::1], int32[::1], int32[::1], int32[::1],"
-    " uint8[::1], Array(uint8, 1, 'C', readonly=True), int32[::1], int64[::1])"
+    f"void({READ_BYTES}, int32[::1], int32[::1], int32[::1], int32[::1],"
+    f" uint8[::1], {READ_BYTES}, int32[::1], int64[::1])"
 )
 def measure(
     data: Any,
@@ -95,8 +95,8 @@ def _put_headers(
 
 
 @kernel(
-    "void(Array(uint8, 1, 'C', readonly=True), int64[::1], int64[::1], int32[::1], int32[::1], int32[::1],"
-    " int32[::1], int32[::1], int32[::1], uint8[::1], Array(uint8, 1, 'C', readonly=True), int32[::1],"
+    f"void({READ_BYTES}, int64[::1], int64[::1], int32[::1], int32[::1], int32[::1],"
+    f" int32[::1], int32[::1], int32[::1], uint8[::1], {READ_BYTES}, int32[::1],"
     " int64[::1], int64[::1], uint8[::1], int32[::1], uint8[::1], uint8[::1], int32[::1], uint8[::1],"
     " int32[::1], uint8[::1], int32[::1], uint8[::1], int32[::1], uint8[::1])"
 )
