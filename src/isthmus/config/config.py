@@ -95,7 +95,22 @@ def check_config(
     sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]
 ) -> list[Problem]:
     """What sites and links must satisfy together; takes the fields by name, as far as they are good."""
-    return [*_check_ends(sites, links), *_check_addresses(sites), *_check_destinations(links)]
+    return [
+        *_check_names(sites, links),
+        *_check_ends(sites, links),
+        *_check_addresses(sites),
+        *_check_destinations(links),
+    ]
+
+
+def _check_names(sites: Mapping[str, Any], links: Mapping[str, Any]) -> list[Problem]:
+    """Only code can get this wrong: the file never says the name twice."""
+    return [
+        Problem((group, key), f'named "{member["name"]}" inside', at_key=True)
+        for group, members in (("sites", sites), ("links", links))
+        for key, member in members.items()
+        if member.get("name", key) != key
+    ]
 
 
 def _check_ends(sites: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:

@@ -133,11 +133,13 @@ class _Builder:
         own, at_key = node.start_mark, (key_node or node).start_mark
         place = Place(own.line + 1, own.column + 1, at_key.line + 1, at_key.column + 1, "nothing", key=key)
         if node.tag not in _KNOWN_TAGS:
+            place.written = "!"
             self._report(place, path, "YAML tags are not supported", 'quote a value that begins with "!"')
             return None, place
         if isinstance(node, ScalarNode):
             return self._scalar(node, place, path), place
         if id(node) in self._open:
+            place.written = "*"
             self._report(place, path, "an alias refers to the collection that contains it")
             return None, place
         self._open.add(id(node))
@@ -259,4 +261,10 @@ def _syntax_mistake(error: YAMLError, text: str, file: str) -> Mistake:
 
 def _scrub(problem: str) -> str:
     """Keep quoted punctuation and token names, drop any other quoted text: it comes from the file."""
-    return re.sub(r" ?'(?!<[a-z ]+>'|[^\w\s]')[^']*'", "", problem)
+
+    def keep(match: re.Match[str]) -> str:
+        quoted = match[2]
+        is_ours = re.fullmatch(r"<[a-z ]+>|[^\w\s]", quoted) is not None
+        return match[0] if is_ours else ""
+
+    return re.sub(r" ?(['\"])(.*?)\1", keep, problem)

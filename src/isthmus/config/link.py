@@ -77,20 +77,23 @@ class StartOffsets(Model):
     offsets: dict[str, dict[Partition, Offset]] = Field(description="`{topic: {partition: offset}}`.")
 
 
+START_TAGS = ("<word>", "<timestamp>", "<offsets>")
+
+
 def _start_tag(value: Any) -> str | None:
     if isinstance(value, str):
-        return "<word>"
+        return START_TAGS[0]
     if isinstance(value, StartTimestamp) or (isinstance(value, dict) and set(value) == {"timestamp"}):
-        return "<timestamp>"
+        return START_TAGS[1]
     if isinstance(value, StartOffsets) or (isinstance(value, dict) and set(value) == {"offsets"}):
-        return "<offsets>"
+        return START_TAGS[2]
     return None
 
 
 Start = Annotated[
-    Annotated[Literal["earliest", "latest"], Tag("<word>")]
-    | Annotated[StartTimestamp, Tag("<timestamp>")]
-    | Annotated[StartOffsets, Tag("<offsets>")],
+    Annotated[Literal["earliest", "latest"], Tag(START_TAGS[0])]
+    | Annotated[StartTimestamp, Tag(START_TAGS[1])]
+    | Annotated[StartOffsets, Tag(START_TAGS[2])],
     Discriminator(
         _start_tag,
         custom_error_type="start",
@@ -222,7 +225,9 @@ def _check_start(link: Mapping[str, Any]) -> list[Problem]:
     if topics is None or not isinstance(start, StartOffsets):
         return []
     return [
-        Problem(("start", "offsets", topic), "the link does not copy this topic", 'see its "topics"')
+        Problem(
+            ("start", "offsets", topic), "the link does not copy this topic", 'see its "topics"', at_key=True
+        )
         for topic in start.offsets
         if not topics.matches(topic)
     ]

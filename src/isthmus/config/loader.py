@@ -7,7 +7,6 @@ sites must satisfy together is judged with whatever is good, so that no mistake 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -17,7 +16,7 @@ from pydantic.fields import FieldInfo
 from isthmus.config.base import Model
 from isthmus.config.config import Config, check_config, fill_names
 from isthmus.config.document import Document, Found, read
-from isthmus.config.link import Link, check_link
+from isthmus.config.link import START_TAGS, Link, check_link
 from isthmus.config.mistakes import KIND, Loc, Mistake, Problem, config_error, did_you_mean, nearest
 from isthmus.config.paths import BASE, why_unreadable
 from isthmus.config.site import Site
@@ -61,7 +60,7 @@ def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str]
         raise config_error(document.mistakes)
     context = {BASE: os.fspath(base)}
     config: Config | None = None
-    mistakes = list(document.mistakes)
+    mistakes = [*document.mistakes, *_written_names(document)]
     try:
         # By alias only: the file knows one spelling, "from" and not "source".
         config = Config.model_validate(document.data, context=context, by_alias=True, by_name=False)
@@ -73,6 +72,16 @@ def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str]
     if config is None or mistakes:
         raise config_error(_without_echoes(mistakes, document))
     return config
+
+
+def _written_names(document: Document) -> list[Mistake]:
+    """A site or link is named by its key; the models' ``name`` is not for the file."""
+    return [
+        document.mistake((group, key, "name"), "unknown key", "the name is the key above", key=True)
+        for group in ("sites", "links")
+        for key, member in _members(document.data, group)
+        if isinstance(member, dict) and "name" in member
+    ]
 
 
 def _own_mistakes(document: Document, error: ValidationError) -> list[Mistake]:
@@ -87,8 +96,13 @@ def _own_mistakes(document: Document, error: ValidationError) -> list[Mistake]:
     for item in items:
         loc, kind, context = _clean(item["loc"]), item["type"], item.get("ctx", {})
         if kind == KIND:
-            for problem in context["problems"]:
-                mistakes.append(_place(document, loc, problem, found="text" if context["found"] else "no"))
+            problems: list[Problem] = context["problems"]
+            if loc[-1:] == ("[key]",):  # pydantic's mark for the key of a mapping
+                mistakes += [_place(document, loc[:-1], p._replace(at_key=True)) for p in problems]
+            else:
+                mistakes += [
+                    _place(document, loc, p, found="text" if context["found"] else "no") for p in problems
+                ]
         elif kind == "extra_forbidden":
             mistakes.append(document.mistake(loc, "unknown key", _key_hint(loc), key=True))
         elif kind == "missing":
@@ -118,12 +132,12 @@ def _joint_mistakes(document: Document, context: dict[str, Any]) -> list[Mistake
     links = {name: _good_fields(Link, raw, context) for name, raw in _members(data, "links")}
     problems = check_config(sites, links)
     for name, link in links.items():
-        problems += [Problem(("links", name, *p.loc), p.problem, p.hint) for p in check_link(link)]
+        problems += [p._replace(loc=("links", name, *p.loc)) for p in check_link(link)]
     return [_place(document, (), problem) for problem in problems]
 
 
-def _members(data: Mapping[str, Any], group: str) -> list[tuple[str, Any]]:
-    members = data.get(group)
+def _members(data: Any, group: str) -> list[tuple[str, Any]]:
+    members = data.get(group) if isinstance(data, dict) else None
     return list(members.items()) if isinstance(members, dict) else []
 
 
@@ -155,15 +169,14 @@ def _key(name: str, field: FieldInfo) -> str:
 
 
 def _place(document: Document, loc: Loc, problem: Problem, *, found: Found = "no") -> Mistake:
-    # A problem of a key that is not there ("missing") names the key.
-    key = problem.problem.startswith("missing")
-    return document.mistake((*loc, *problem.loc), problem.problem, problem.hint, found=found, key=key)
+    where = (*loc, *problem.loc)
+    return document.mistake(where, problem.problem, problem.hint, found=found, key=problem.at_key)
 
 
 def _clean(loc: Loc) -> Loc:
-    """The place in the file: without the marks that pydantic adds for unions and for keys."""
+    """The place in the file: without the marks that pydantic adds for the members of a union."""
     return tuple(
-        part for part in loc if not (isinstance(part, str) and part.startswith("<")) and part != "[key]"
+        part for number, part in enumerate(loc) if part not in START_TAGS or loc[number - 1] != "start"
     )
 
 

@@ -30,11 +30,15 @@ class Mistake(TypedDict):
 
 
 class Problem(NamedTuple):
-    """A mistake before its place is known: ``loc`` is relative to whoever reports it."""
+    """A mistake before its place is known: ``loc`` is relative to whoever reports it.
+
+    ``at_key``: it is about the key (unknown, missing, badly named) rather than about its value.
+    """
 
     loc: Loc
     problem: str
     hint: str = ""
+    at_key: bool = False
 
 
 # The type under which our own errors travel through pydantic.

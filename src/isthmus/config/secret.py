@@ -142,7 +142,7 @@ class Secret:
         if not isinstance(value, dict):
             raise wrong(f"expected text, {_REFERENCES}", found=False)
         unknown = [
-            Problem((key,), "unknown key", did_you_mean(key, ("env", "file")))
+            Problem((key,), "unknown key", did_you_mean(key, ("env", "file")), at_key=True)
             for key in value
             if key not in ("env", "file")
         ]

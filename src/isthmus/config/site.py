@@ -77,7 +77,8 @@ class Sasl(Model):
         for key in ("username", "password", "token"):
             given = getattr(self, key) is not None
             if key in wanted and not given:
-                problems.append(Problem((key,), f"missing; {self.mechanism} needs {' and '.join(wanted)}"))
+                needs = f"{self.mechanism} needs {' and '.join(wanted)}"
+                problems.append(Problem((key,), "missing", needs, at_key=True))
             elif given and key not in wanted:
                 hint = f"it takes {' and '.join(wanted)}"
                 problems.append(Problem((key,), f"{self.mechanism} does not take this", hint))

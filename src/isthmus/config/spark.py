@@ -31,7 +31,7 @@ def _options(value: Any) -> dict[str, str]:
                 hint = "options are flat: spark.executor.memory: 2g"
             else:
                 hint = f'did you mean "spark.{key}"?' if _OPTION.fullmatch(f"spark.{key}") else ""
-            problems.append(Problem((key,), 'a Spark option begins with "spark."', hint))
+            problems.append(Problem((key,), 'a Spark option begins with "spark."', hint, at_key=True))
         elif isinstance(item, bool):
             options[str(key)] = str(item).lower()  # Spark speaks Java
         elif isinstance(item, (str, int, float)):

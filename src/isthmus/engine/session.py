@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.resources
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from isthmus.errors import IsthmusError
 
 # The driver's JVM schedules and does nothing else; records never enter it.
-DRIVER_MEMORY = "384m"
+# Spark refuses less than 450 MiB; what is resident is about half of it.
+DRIVER_MEMORY = "512m"
 # Attempts of a task before its query fails: a killed worker must not cost more than one hand-over.
 TASK_ATTEMPTS = 4
 
@@ -20,7 +23,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
-def slots_for(links: int, master: str, tasks: int | None, parallelism: int) -> int:
+def slots_for(links: int, tasks: int | None, parallelism: int) -> int:
     """Parallel tasks of one link. A lease holds a core for minutes, so all links together must fit."""
     if tasks is not None:
         return tasks
@@ -72,7 +75,34 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _stderr_to_log():
+            return builder.getOrCreate()
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise IsthmusError(f"Spark could not be started on {master}: {first}; is a JDK 17+ on the PATH?") from error
+        lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
+        reason = next((line for line in lines if "Exception" in line), lines[0] if lines else type(error).__name__)
+        raise IsthmusError(
+            f"Spark could not be started on {master}: {reason}; is a JDK 17+ on the PATH, and are the spark options right? "
+            f"What Spark printed is in {_LOG}"
+        ) from error
+
+
+_LOG = os.path.join(tempfile.gettempdir(), f"isthmus-spark-{os.getuid()}.log")
+
+
+@contextlib.contextmanager
+def _stderr_to_log() -> Iterator[None]:
+    """The JVM that is started inside writes its own remarks to a log file and not between our lines."""
+    if os.environ.get("ISTHMUS_DEBUG"):
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.dup2(log, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(log)

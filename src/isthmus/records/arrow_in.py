@@ -36,10 +36,6 @@ def _pack_sized(source: Any, start: Any, end: Any, out: Any, at: Any) -> Any:
     return _pack(source, start, end, out, write_varint(out, at, end - start))
 
 
-_READ_BYTES = READ_BYTES
-_READ_INTS = "Array(int32, 1, 'C', readonly=True)"
-
-
 @kernel(
     f"void({READ_INTS}, {READ_BYTES}, {READ_INTS}, {READ_BYTES}, {READ_INTS}, {READ_INTS}, {READ_BYTES},"
     f" {READ_INTS}, {READ_BYTES}, uint8[::1], uint8[::1], uint8[::1], uint8[::1], int32[:, ::1])"

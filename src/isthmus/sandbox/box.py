@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -31,7 +32,8 @@ class Sandbox:
     def __init__(self, directory: str | Path | None = None, keep: bool = False) -> None:
         """``directory`` None: a new one under the system's temporary directory.
 
-        With ``keep`` it stays, and a later sandbox with the same directory finds its sites' data again.
+        With ``keep`` a later sandbox with the same directory finds its sites' data again. Without, what the
+        sandbox has put there is removed, and nothing else.
         """
         self._keep = keep
         if directory is None:
@@ -123,7 +125,11 @@ class Sandbox:
             with ThreadPoolExecutor(len(members)) as pool:
                 list(pool.map(self._end, members))
         if not self._keep:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            for member in members:
+                shutil.rmtree(member.directory, ignore_errors=True)
+            (self.directory / OWNER_LOCK).unlink(missing_ok=True)
+            with suppress(OSError):  # not ours alone
+                self.directory.rmdir()
         self._lock.close()
 
     def __enter__(self) -> Sandbox:

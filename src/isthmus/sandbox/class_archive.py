@@ -8,6 +8,7 @@ run and stop.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,12 @@ from isthmus.sandbox.jars import MANIFEST, Jars
 from isthmus.sandbox.java import find_java
 
 
-def class_archive(jars: Jars, train: Callable[[Path], None]) -> Path | None:
-    """The archive for these jars; ``train`` runs a broker that writes the given file when it ends."""
+def class_archive(jars: Jars, train: Callable[[Path, Path], None]) -> Path | None:
+    """The archive for these jars.
+
+    ``train`` runs a broker in the directory that is its first argument and lets it write the archive, its
+    second argument, at its end.
+    """
     java = find_java().resolve()
     identity = hashlib.sha256((jars.directory / MANIFEST).read_bytes())
     # An archive remembers its class path, and only fits the Java that wrote it.
@@ -27,11 +32,20 @@ def class_archive(jars: Jars, train: Callable[[Path], None]) -> Path | None:
     if not archive.exists() and not failed.exists():
         with locked(archive.with_suffix(".lock")):
             if not archive.exists() and not failed.exists():
-                scratch = archive.with_suffix(".partial")
-                scratch.unlink(missing_ok=True)
-                train(scratch)
-                if scratch.exists():
-                    scratch.rename(archive)
-                else:
-                    failed.touch()
+                _make(archive, failed, train)
     return archive if archive.exists() else None
+
+
+def _make(archive: Path, failed: Path, train: Callable[[Path, Path], None]) -> None:
+    directory = archive.with_suffix(".training")
+    shutil.rmtree(directory, ignore_errors=True)  # of a process that was killed
+    directory.mkdir()
+    try:
+        made = directory / archive.name
+        train(directory / "site", made)
+        if made.exists():
+            made.rename(archive)
+        else:
+            failed.touch()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

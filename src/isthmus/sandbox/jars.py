@@ -16,7 +16,6 @@ import importlib.util
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,10 @@ from pathlib import Path
 from isthmus.errors import SandboxError
 from isthmus.sandbox.cache import cache_directory, locked
 from isthmus.sandbox.java import find_java
+from isthmus.sandbox.process import KeptProcess
 
 MANIFEST = "manifest.json"
-FETCH_TIMEOUT = 900.0  # seconds; a slow link needs minutes for 45 MB, a dead one must not hang a test run
+FETCH_SECONDS = 900.0  # a slow link needs minutes for 45 MB, a dead one must not hang a test run
 
 # Brokers log through slf4j, but the published modules leave the choice of a backend to the distribution.
 # This one writes lines to a stream, needs no configuration file and starts fastest.
@@ -102,6 +102,8 @@ def damage(directory: Path, verify: bool = False) -> str | None:
 
 def _fetch_into_place(wanted: JarSet) -> None:
     target = wanted.directory
+    for abandoned in target.parent.glob(f"{wanted.name}.partial-*"):  # by a process that was killed
+        shutil.rmtree(abandoned, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{wanted.name}.partial-", dir=target.parent))
     try:
         _retrieve(wanted, scratch)
@@ -131,19 +133,22 @@ def _retrieve(wanted: JarSet, scratch: Path) -> None:
         command += ["-settings", settings]
     command += ["-ivy", str(description), "-confs", "run"]
     command += ["-retrieve", f"{scratch}/lib/[artifact]-[revision](-[classifier]).[ext]"]
+    ivy = KeptProcess("Ivy", command, scratch / "ivy.log")
     try:
-        run = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT, check=False)
-    except subprocess.TimeoutExpired:
-        raise SandboxError(
-            f"Fetching {wanted.name} took more than {FETCH_TIMEOUT:.0f} s. Check the network and try again."
-        ) from None
-    if run.returncode != 0 or not any((scratch / "lib").glob("*.jar")):
-        tail = "\n".join((run.stdout + run.stderr).strip().splitlines()[-15:])
+        if not ivy.await_stop(FETCH_SECONDS):
+            raise SandboxError(
+                f"Fetching {wanted.name} took more than {FETCH_SECONDS:.0f} s. "
+                "Check the network and try again."
+            )
+    finally:
+        ivy.kill()
+    if ivy.wait() != 0 or not any((scratch / "lib").glob("*.jar")):
         raise SandboxError(
             f"Ivy could not fetch {wanted.name}. Check the version and the network; "
-            f"ISTHMUS_IVY_SETTINGS can name an Ivy settings file. It said:\n{tail}"
+            f"ISTHMUS_IVY_SETTINGS can name an Ivy settings file. It said:\n{ivy.log_tail()}"
         )
     description.unlink()
+    ivy.log_path.unlink()
 
 
 def _write_manifest(wanted: JarSet, scratch: Path) -> None:

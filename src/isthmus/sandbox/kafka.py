@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import shutil
-import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Sequence
@@ -36,7 +36,9 @@ from isthmus.sandbox.spec import KafkaSpec
 
 START_SECONDS = 90.0  # a cold start takes 2 s alone; a machine with every core busy elsewhere needs far more
 FORMAT_SECONDS = 60.0
+ARCHIVE_SECONDS = 60.0
 PORT_ATTEMPTS = 5
+MEMORY = "site.json"  # in a site's directory: what a later owner of the directory needs to know
 POLL_SECONDS = 0.1
 
 # Short starts for tests that start many brokers, against full speed later for who measures.
@@ -75,17 +77,16 @@ def kafka_runtime(version: str) -> KafkaRuntime:
     """Fetch what is not there yet, and make the class archive the first time."""
     jars = fetch(kafka_jars(version))
 
-    def train(archive: Path) -> None:
+    def train(directory: Path, archive: Path) -> None:
         # Guarded in every way, so that a guarded broker's classes are in the archive too.
         spec = KafkaSpec("training", version=version, tls=True, sasl="SCRAM-SHA-256", acls=True)
-        with tempfile.TemporaryDirectory(prefix="isthmus-training-") as directory:
-            plain = KafkaRuntime(jars.class_path, None)
-            site = KafkaSite(spec, Path(directory), plain, (f"-XX:ArchiveClassesAtExit={archive}",))
-            try:
-                site.start()
-                site.stop(timeout=FORMAT_SECONDS)
-            finally:
-                site.discard()
+        plain = KafkaRuntime(jars.class_path, None)
+        site = KafkaSite(spec, directory, plain, (f"-XX:ArchiveClassesAtExit={archive}",))
+        try:
+            site.start()
+            site.stop(timeout=ARCHIVE_SECONDS)
+        finally:
+            site.discard()
 
     return KafkaRuntime(jars.class_path, class_archive(jars, train))
 
@@ -134,6 +135,10 @@ class KafkaSite:
         runtime: KafkaRuntime | None = None,
         java_options: Sequence[str] = (),
     ) -> None:
+        if directory.exists() and any(directory.iterdir()) and not (directory / MEMORY).exists():
+            raise SandboxError(
+                f"{directory} holds something that is no sandbox site; take another directory."
+            )
         self.spec = spec
         self.name = spec.name
         self.directory = directory
@@ -145,6 +150,7 @@ class KafkaSite:
         self._reserved: list[ReservedPort] = []
         self._promised = False
         self._starting: Future[None] | None = None
+        self._discarded = threading.Event()
 
     # -- addresses and access ----------------------------------------------------------------------
 
@@ -175,6 +181,7 @@ class KafkaSite:
         """
         if self._starting is not None:
             self.wait()
+        self._ready_runtime()  # may fetch for a minute; not in the thread, because here Ctrl-C ends it
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"sandbox-{self.name}")
         self._starting = pool.submit(self._bring_up)
         pool.shutdown(wait=False)
@@ -201,12 +208,12 @@ class KafkaSite:
         """Rebuild the site: same name and ports, no data, a new cluster id."""
         for broker in self.brokers:
             broker.kill()
-            shutil.rmtree(broker.data_directory, ignore_errors=True)
         self._format()
         self.start()
 
     def discard(self) -> None:
         """Kill every broker and let go of the ports; the end of this object."""
+        self._discarded.set()
         if self._starting is not None:
             self._starting.exception()  # whether it came up does not matter any more
             self._starting = None
@@ -222,6 +229,8 @@ class KafkaSite:
         while not site_answers(inner_ports, node_ids):
             for broker in brokers:
                 broker.raise_if_dead()
+            if self._discarded.is_set():
+                raise SandboxError(f"Sandbox site {self.name!r} was discarded while it started.")
             if time.monotonic() > deadline:
                 raise SandboxError(
                     f"Sandbox site {self.name!r} did not answer within {START_SECONDS:.0f} s. "
@@ -269,47 +278,59 @@ class KafkaSite:
     def _make(self) -> None:
         if self._promised:
             return
-        self._ready_runtime()
+        remembered = self._remembered()
+        self.cluster_id = remembered.get("cluster_id", "")
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._choose_ports(remembered.get("ports", []))
         if self.spec.tls:
             make_certificates(access.certificates(self.directory).directory, self.spec.users)
         access.write_secrets(self.spec, self.directory)
-        remembered = self._remembered()
-        self._choose_ports(remembered.get("ports", []))
         self._write_properties()
-        self.cluster_id = remembered.get("cluster_id", "")
         if not self.cluster_id:
             self._format()
 
     def _remembered(self) -> dict[str, Any]:
         """What an earlier owner of a kept directory wrote down."""
         try:
-            found: dict[str, Any] = json.loads((self.directory / "site.json").read_text())
+            found: dict[str, Any] = json.loads((self.directory / MEMORY).read_text())
         except FileNotFoundError:
             return {}
-        if len(found["ports"]) != self.spec.brokers or found["version"] != self.spec.version:
+        if found["shape"] != self._shape():
             raise SandboxError(
-                f"{self.directory} holds a site of {len(found['ports'])} brokers of version "
-                f"{found['version']}, not {self.spec.brokers} of {self.spec.version}. "
+                f"{self.directory} holds a site of another shape: {found['shape']}, not {self._shape()}. "
                 "Ask for the same, or take another directory."
             )
         return found
 
     def _remember(self) -> None:
         facts = {
-            "version": self.spec.version,
+            "shape": self._shape(),
             "cluster_id": self.cluster_id,
             "ports": [[node.client, node.inner, node.controller] for node in self.ports],
         }
-        (self.directory / "site.json").write_text(json.dumps(facts))
+        (self.directory / MEMORY).write_text(json.dumps(facts))
+
+    def _shape(self) -> dict[str, Any]:
+        """What cannot change between two lives of a site's directory."""
+        return {
+            "brokers": self.spec.brokers,
+            "version": self.spec.version,
+            "protocol": self.spec.client_protocol,
+            "mutual_tls": self.spec.mutual_tls,
+            "sasl": self.spec.sasl,
+            "users": sorted(self.spec.users),
+        }
 
     def _choose_ports(self, wanted: Sequence[Sequence[int]] = ()) -> None:
         self._release_ports()
         try:
-            self.ports = [NodePorts(*map(self._reserve, three)) for three in wanted] or self._free_ports()
+            for number in {number for three in wanted for number in three}:
+                self._reserve(number)
+            self.ports = [NodePorts(*three) for three in wanted] or self._free_ports()
         except OSError:  # taken meanwhile
             self._release_ports()
             self.ports = self._free_ports()
+        self._remember()
 
     def _free_ports(self) -> list[NodePorts]:
         chosen = []
@@ -335,12 +356,14 @@ class KafkaSite:
             node_files = NodeFiles(broker.data_directory, files.broker, files.authority)
             settings = server_properties(self.spec, broker.node_id, self.ports, node_files)
             broker.properties_path.write_text(written(settings))
-        self._remember()
 
     def _format(self) -> None:
+        self.cluster_id = ""
+        self._remember()  # who finds the directory after a crash in the middle must format it again
+        for broker in self.brokers:
+            shutil.rmtree(broker.data_directory, ignore_errors=True)
         # Random bits in Kafka's spelling. A leading dash would read as an option of the storage tool.
-        self.cluster_id = "-"
-        while self.cluster_id.startswith("-"):
+        while not self.cluster_id or self.cluster_id.startswith("-"):
             self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         with ThreadPoolExecutor(len(self.brokers)) as pool:
             list(pool.map(Broker.format, self.brokers))

@@ -103,7 +103,7 @@ class KeptProcess:
                 text = log.read().decode(errors="replace")
         except OSError:
             return "(no log)"
-        return "\n".join(text.splitlines()[-lines:])
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
 
     def signal_group(self, number: signal.Signals) -> None:
         """A signal to the command and to what it started."""

@@ -1,0 +1,125 @@
+"""Runs links in one Spark session until told to stop, until they have caught up, or for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+
+from isthmus.config import Config
+from isthmus.engine.plan import Job
+from isthmus.engine.session import build_session, cores, slots_for
+from isthmus.engine.snapshot import LinkState
+from isthmus.engine.supervise import Event, LinkRun
+from isthmus.errors import Interrupted, IsthmusError, UsageError
+
+TICK_SECONDS = 0.1
+
+
+class Runner:
+    """One process, one session, one query a link. ``stop`` may be called from a signal handler."""
+
+    def __init__(
+        self,
+        config: Config,
+        names: Sequence[str],
+        say: Callable[[Event], None],
+        show: Callable[[list[LinkState]], None] = lambda states: None,
+    ) -> None:
+        self._config = config
+        self._names = list(names) or list(config.links)
+        unknown = [name for name in self._names if name not in config.links]
+        if unknown:
+            known = ", ".join(config.links) or "none"
+            raise UsageError(f"no link named {', '.join(unknown)} in the configuration; there are: {known}")
+        if not self._names:
+            raise UsageError("the configuration has no links to run")
+        self._say, self._show = say, show
+        self._runs: list[LinkRun] = []
+        self._stopping = False
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    @property
+    def states(self) -> list[LinkState]:
+        return [run.last for run in self._runs if run.last is not None]
+
+    
+
+    def run(self, until_caught_up: bool = False, duration: float | None = None) -> list[LinkState]:
+        """Replicate; returns the last states. Raises why a link failed, or which partitions stand still."""
+        config, links = self._config, [self._config.links[name] for name in self._names]
+        options = dict(config.spark)
+        for link in links:
+            options.update(link.spark)
+        master = options.get("spark.master", "local[*]")
+        local = master.startswith("local")
+        parallelism = cores() if local else int(options.get("spark.cores.max", options.get("spark.default.parallelism", "0")) or 0)
+        jobs = []
+        for link in links:
+            slots = slots_for(len(links), link.tasks, parallelism) if local or parallelism else (link.tasks or 0)
+            jobs.append(Job(link, config.sites[link.source], config.sites[link.target], slots))
+        self._runs = runs = []
+        # Both sites are reached before Spark is started: a wrong address should not cost the seconds of a JVM.
+        with contextlib.ExitStack() as stack:
+            probes = [LinkRun(None, job, self._say) for job in jobs]
+            for probe in probes:
+                stack.callback(probe.close)
+                probe.prepare()
+            spark = build_session(options, sum(max(1, job.slots) for job in jobs))
+            stack.callback(spark.stop)
+            spark.sparkContext.setLogLevel("ERROR")
+            for probe in probes:
+                if probe.job.slots == 0:
+                    total = max(1, spark.sparkContext.defaultParallelism)
+                    probe.job = Job(probe.job.link, probe.job.source, probe.job.target, max(1, total // len(jobs)))
+                probe.spark = spark
+                runs.append(probe)
+            try:
+                self._loop(runs, until_caught_up, duration)
+            finally:
+                for run in runs:
+                    run.ask_to_stop()
+                for run in runs:
+                    run.stop()
+                self._last_look(runs)
+        return self._outcome(runs)
+
+    def _loop(self, runs: list[LinkRun], until_caught_up: bool, duration: float | None) -> None:
+        deadline = None if duration is None else time.monotonic() + duration
+        shown = 0.0
+        while not self._stopping:
+            for run in runs:
+                run.tick()
+            if any(run.failed is not None for run in runs):
+                return
+            if until_caught_up:
+                for run in runs:
+                    run.check_reachable()
+                if all(run.caught_up() for run in runs):
+                    return
+            now = time.monotonic()
+            if deadline is not None and now >= deadline:
+                return
+            if now - shown >= 0.5:
+                shown = now
+                self._show(self.states)
+            time.sleep(TICK_SECONDS)
+
+    def _last_look(self, runs: list[LinkRun]) -> None:
+        for run in runs:
+            if run.failed is None:
+                with contextlib.suppress(IsthmusError):
+                    run.last = run.observer.look()
+                    run.last.state = "stopped"
+        self._show(self.states)
+
+    def _outcome(self, runs: list[LinkRun]) -> list[LinkState]:
+        for run in runs:
+            error = run.outcome()
+            if error is not None:
+                raise error
+        if self._stopping:
+            raise Interrupted("stopped; everything committed is at the destination, and the next run goes on from there")
+        return self.states

@@ -1,0 +1,106 @@
+"""The process behind ``isthmus sandbox up``: owns a sandbox until it is told to end.
+
+Invariant: standard output gets exactly one line of JSON, the state once every site answers or the error, and
+then nothing more. The lock is taken before anything starts and is held until everything has ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from isthmus.errors import IsthmusError
+from isthmus.sandbox.box import Sandbox
+from isthmus.sandbox.detached import lock_path, state_path
+from isthmus.sandbox.kafka import KafkaSite
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def supervise(request: dict[str, Any]) -> int:
+    """Run what was asked for; the exit code."""
+    lock_path().parent.mkdir(parents=True, exist_ok=True)
+    with lock_path().open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report({"error": "Another sandbox is just being started."})
+            return 1
+        directory = request["directory"]
+        lock.truncate(0)
+        lock.write(json.dumps({"supervisor": os.getpid(), "kept": directory}))
+        lock.flush()
+        state_path().unlink(missing_ok=True)
+        try:
+            with Sandbox(directory, keep=directory is not None) as box:
+                own(box, request)
+        except IsthmusError as error:
+            report({"error": error.message})
+            return error.exit_code
+        finally:
+            state_path().unlink(missing_ok=True)
+    return 0
+
+
+def own(box: Sandbox, request: dict[str, Any]) -> None:
+    """Start the sites, tell that they are up, and hold them until a signal ends us."""
+    sites = [box.kafka(name, wait=False, **request["options"]) for name in request["names"]]
+    for site in sites:
+        site.wait()
+    state = {
+        "supervisor": os.getpid(),
+        "directory": str(box.directory),
+        "kept": request["directory"],
+        "sites": [describe(site) for site in sites],
+    }
+    scratch = state_path().with_suffix(".partial")
+    scratch.touch(mode=0o600)
+    scratch.write_text(json.dumps(state))
+    scratch.rename(state_path())
+    report(state)
+    threading.Event().wait()
+
+
+def describe(site: KafkaSite) -> dict[str, Any]:
+    """A site as the state shows it."""
+    return {
+        "name": site.name,
+        "version": site.spec.version,
+        "protocol": site.spec.client_protocol,
+        "cluster_id": site.cluster_id,
+        "bootstrap": site.bootstrap,
+        "admin_bootstrap": site.admin_bootstrap,
+        "brokers": [
+            {"node": broker.node_id, "pid": broker.pid, "port": broker.port, "log": str(broker.log_path)}
+            for broker in site.brokers
+        ],
+        "yaml": site.site_yaml(),
+    }
+
+
+def report(answer: dict[str, Any]) -> None:
+    """The one line that ``up`` waits for. If nobody waits any more, the sandbox is not wanted."""
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+    # Nothing may ever write into the pipe after its reader has gone.
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
+
+
+def end(*_: Any) -> None:
+    """A signal ends us wherever we are, by an exception that unwinds; a second one must not disturb that."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    for ending in ENDING_SIGNALS:
+        signal.signal(ending, end)
+    sys.exit(supervise(json.loads(sys.argv[1])))

@@ -1,0 +1,194 @@
+"""The configuration as a whole: its interface, its properties, and that nothing ever escapes the loader."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+import isthmus.config
+from isthmus.config import Config, Link, Site, json_schema, load, loads, render
+from isthmus.errors import ConfigError, UsageError
+
+GOOD = """\
+sites:
+  a: {bootstrap: "a:9092", tls: true, sasl: {mechanism: PLAIN, username: u, password: p}}
+  b: {bootstrap: [b:9092], cluster_id: x, request_timeout: 5s}
+links:
+  l:
+    from: a
+    to: b
+    topics: {include: [x, /y.*/], exclude: [z]}
+    rename: "{source}.{topic}"
+    start: {offsets: {x: {0: 1}}}
+    rate_limit: 1MB
+    headers: {offset: off}
+    rules: [a.b:c, {d: {e: 1}}]
+    tasks: 2
+    spark: {spark.x: 1}
+spark: {spark.y: 2}
+"""
+
+
+def test_the_public_names_are_pinned():
+    assert sorted(isthmus.config.__all__) == [
+        "Config", "Headers", "Link", "LocalFile", "Mistake", "Sasl", "Secret", "Site", "StartOffsets",
+        "StartTimestamp", "Tls", "Topics", "config_error", "is_internal", "json_schema", "load", "loads", "render",
+    ]  # fmt: skip
+    assert all(hasattr(isthmus.config, name) for name in isthmus.config.__all__)
+
+
+def test_a_mistake_as_people_read_it(write, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(
+        "sites:\n  a: {bootstrap: 'a:1'}\n  b: {bootstrap: 'b:1'}\nlinks:\n  orders:\n    from: a\n    to: b\n    topcis: [x]\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load("isthmus.yaml")
+    assert str(caught.value) == 'isthmus.yaml:8:5: links.orders.topcis: unknown key; did you mean "topics"?'
+    assert [render(m) for m in caught.value.mistakes] == [str(caught.value)]
+    assert caught.value.exit_code == 3
+    assert pickle.loads(pickle.dumps(caught.value)).mistakes == caught.value.mistakes
+
+
+def test_spark_options():
+    config = loads(GOOD)
+    assert config.spark == {"spark.master": "local[*]", "spark.y": "2"}
+    assert config.spark_options("l") == {"spark.master": "local[*]", "spark.y": "2", "spark.x": "1"}
+    assert loads(GOOD.replace("spark.y: 2", "spark.master: yarn")).spark == {"spark.master": "yarn"}
+    assert loads("sites:\n  a: {bootstrap: 'a:1'}\n").spark == {"spark.master": "local[*]"}
+
+
+def test_picking_by_name():
+    config = loads(GOOD)
+    assert config.link("l").name == "l"
+    assert config.site("a").name == "a"
+    with pytest.raises(UsageError, match='there is no link "ll" in the configuration; did you mean "l"'):
+        config.link("ll")
+    with pytest.raises(UsageError, match='there is no site "q" in the configuration; known: a, b'):
+        config.site("q")
+
+
+def test_from_code():
+    sites = {name: Site(name=name, bootstrap=[f"{name}:1"]) for name in "ab"}
+    link = Link(name="l", source="a", target="b", topics=["x"])
+    config = Config(sites=sites, links={"l": link})
+    assert Config.model_validate({"sites": {"a": {"bootstrap": ["a:1"]}}}).sites["a"].name == "a"
+    assert pickle.loads(pickle.dumps(config)) == config
+    with pytest.raises(ValueError, match='named "a" inside'):
+        Config(sites={"b": sites["a"]})
+    with pytest.raises(ValueError, match="there is no such site"):
+        Config(sites={"a": sites["a"]}, links={"l": link})
+
+
+def test_relative_paths_in_loads(tmp_path):
+    (tmp_path / "pw").write_text("x")
+    sasl = "{mechanism: PLAIN, username: u, password: {file: pw}}"
+    config = loads(f"sites:\n  a:\n    bootstrap: a:1\n    sasl: {sasl}\n", base=tmp_path)
+    assert config.sites["a"].sasl is not None
+
+
+def test_a_dump_with_the_file_s_keys_loads_again():
+    text = GOOD.replace(", sasl: {mechanism: PLAIN, username: u, password: p}", "")
+    data = loads(text).model_dump(mode="json", by_alias=True)
+    for group in ("sites", "links"):
+        for member in data[group].values():
+            del member["name"]
+    assert loads(json.dumps(data)) == loads(text)
+
+
+def _values() -> st.SearchStrategy[object]:
+    words = [
+        "",
+        "x",
+        "a:1",
+        "off",
+        "-1",
+        "0",
+        "1s",
+        "/(/",
+        "/x/",
+        "{topic}",
+        "${NO}",
+        "$${",
+        "__x",
+        "null",
+        "é\n",
+    ]
+    scalars = (
+        st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(words) | st.text(max_size=8)
+    )
+    keys = st.sampled_from(
+        ["env", "file", "include", "from", "to", "timestamp", "offsets", "name", "0", "<<", "x"]
+    )
+    return st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+        max_leaves=6,
+    )
+
+
+def _spots(node, path=()):
+    yield path
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in items:
+        yield from _spots(value, (*path, key))
+
+
+PLAIN_GOOD = YAML(typ="safe", pure=True).load(GOOD)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(spot=st.sampled_from(list(_spots(PLAIN_GOOD))), value=_values(), more=_values())
+def test_any_value_anywhere_is_good_or_a_mistake_with_a_place(spot, value, more):
+    data = json.loads(json.dumps(PLAIN_GOOD))
+    node = {"root": data}
+    for key in ("root", *spot)[:-1]:
+        node = node[key]
+    last = ("root", *spot)[-1]
+    node[last] = value
+    if isinstance(node, dict):
+        node["another"] = more
+    text = json.dumps(node["root"] if not spot else data)
+    try:
+        loads(text)
+    except ConfigError as error:
+        assert error.mistakes
+        for mistake in error.mistakes:
+            assert mistake["line"] == 1
+            assert 1 <= mistake["column"] <= len(text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet="ab:{}[]-?!&*|>%@`'\"\\#,\n\t $<\x00é1", max_size=40))
+def test_any_text_is_good_or_a_mistake(text):
+    try:
+        loads(text)
+    except ConfigError as error:
+        assert error.mistakes
+
+
+def test_the_schema_knows_every_key():
+    schema = json_schema()
+    assert set(schema["properties"]) == set(Config.model_fields)
+    link = schema["$defs"]["Link"]
+    assert set(link["properties"]) == (set(Link.model_fields) - {"name", "source", "target"}) | {"from", "to"}
+    assert link["required"] == ["from", "to", "topics"]
+    assert link["properties"]["lease"]["default"] == "5m"
+    for definition in [schema, *schema["$defs"].values()]:
+        for key, node in definition.get("properties", {}).items():
+            assert node.get("description", "").endswith("."), key
+    references = set(json.dumps(schema).split('"#/$defs/')[1:])
+    assert {r.split('"')[0] for r in references} <= set(schema["$defs"])
+    json.dumps(schema)
+
+
+def test_the_environment_is_not_changed():
+    before = dict(os.environ)
+    loads(GOOD)
+    assert dict(os.environ) == before
