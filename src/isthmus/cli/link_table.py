@@ -37,8 +37,16 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
     for state in states:
         parts.append(Text(summary(state), style="bold"))
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name, justify in (("partition", "left"), ("to", "left"), ("position", "right"), ("end", "right"),
-                              ("lag", "right"), ("records/s", "right"), ("bytes/s", "right"), ("state", "left")):
+        for name, justify in (
+            ("partition", "left"),
+            ("to", "left"),
+            ("position", "right"),
+            ("end", "right"),
+            ("lag", "right"),
+            ("records/s", "right"),
+            ("bytes/s", "right"),
+            ("state", "left"),
+        ):
             table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
         shown = sorted(state.partitions, key=_importance)[:rows]
         for p in sorted(shown, key=lambda p: (p.topic, p.partition)):

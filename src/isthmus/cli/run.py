@@ -36,7 +36,9 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    links: Annotated[list[str] | None, typer.Argument(metavar="[LINK]...", help="Links to run; all by default.")] = None,
+    links: Annotated[
+        list[str] | None, typer.Argument(metavar="[LINK]...", help="Links to run; all by default.")
+    ] = None,
     config: ConfigOption = DEFAULT_CONFIG,
     until_caught_up: Annotated[
         bool, typer.Option("--until-caught-up", help="End when all that was at the source at the start is copied.")

@@ -18,7 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def status(
-    links: Annotated[list[str] | None, typer.Argument(metavar="[LINK]...", help="Links to show; all by default.")] = None,
+    links: Annotated[
+        list[str] | None, typer.Argument(metavar="[LINK]...", help="Links to show; all by default.")
+    ] = None,
     config: ConfigOption = DEFAULT_CONFIG,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again every two seconds until Ctrl-C.")] = False,
     rows: Annotated[int, typer.Option(help="Most partitions to show for a link.", min=1)] = 200,

@@ -31,8 +31,8 @@ from isthmus.engine import state
 from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
 from isthmus.engine.offset_map import ChunkWriter, Runs
-from isthmus.engine.state import Progress
 from isthmus.engine.report import FaultReport, SlotReport
+from isthmus.engine.state import Progress
 from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
@@ -49,7 +49,7 @@ from isthmus.errors import (
     SourceUnreadable,
     TakenOver,
 )
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.fetch import Fetched, Fetcher, FetchProblem
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Loop, Signal
@@ -63,7 +63,7 @@ from isthmus.kafka.offsets import (
     list_offsets,
 )
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, Refused, Sent, small_batch
-from isthmus.records.transcode import Outgoing, Transcoder
+from isthmus.records import Outgoing, Transcoder
 from isthmus.rules import compile_rules
 
 # A transaction under load: large enough that its fixed cost vanishes, small enough that losing one is cheap.
@@ -272,37 +272,45 @@ class Copier:
             raise DestinationMissing(
                 f"destination topic {a.target_topic} was deleted while the link was copying to it; create it again "
                 f"and run `{reset} --to earliest` to copy all again, or exclude {a.topic} from the link",
-                a.topic, a.partition,
+                a.topic,
+                a.partition,
             )
         if a.target_topic in self._target_leaders.recreated:
             raise DestinationRecreated(
                 f"destination topic {a.target_topic} was deleted and created again: what was copied before is gone; "
                 f"run `{reset} --to earliest` to copy all again, or `--to current` to go on after the loss",
-                a.topic, a.partition,
+                a.topic,
+                a.partition,
             )
         if a.target_topic in self._target_leaders.refused:
             raise DestinationRefused(
                 f"not authorised for destination topic {a.target_topic}: grant ALLOW DESCRIBE and WRITE on it",
-                a.topic, a.partition,
+                a.topic,
+                a.partition,
             )
         progress = Progress.read(committed) if committed else None
         if progress is None:
             raise DestinationMissing(
                 f"the destination has no progress for {a.topic}[{a.partition}] although this lease was dealt with it; "
                 f"was the group {self._group} deleted? `{reset} --to earliest|latest|OFFSET` sets it",
-                a.topic, a.partition,
+                a.topic,
+                a.partition,
             )
         if progress.source_id != a.source_id:
             raise SourceRecreated(
                 f"source topic {a.topic} was deleted and created again: offset {progress.offset} means another record "
                 f"now; run `{reset} --to earliest` to append the new topic's records to {a.target_topic}",
-                a.topic, a.partition, progress.offset,
+                a.topic,
+                a.partition,
+                progress.offset,
             )
         if progress.target_id != a.target_id:
             raise DestinationRecreated(
                 f"destination topic {a.target_topic} was deleted and created again: what was copied before is gone; "
                 f"run `{reset} --to earliest` to copy all again, or `--to current` to go on after the loss",
-                a.topic, a.partition, progress.offset,
+                a.topic,
+                a.partition,
+                progress.offset,
             )
         return progress.offset
 
@@ -498,7 +506,7 @@ class Copier:
         if copying is None:
             raise AuthorisationFailed(
                 f"site {self._target.site.name}: cannot write {refusal.partition[0]}: {refusal.error.__name__}; grant "
-                f"ALLOW WRITE on the topics that begin with {state.STATE_PREFIX!r}",
+                f"ALLOW WRITE on the topics that begin with {STATE_PREFIX!r}",
                 self._target.site.name,
                 "ALLOW WRITE on the link's own topics",
             )
@@ -507,13 +515,21 @@ class Copier:
         if issubclass(refusal.error, kerrors.AuthorizationError):
             text = f"not authorised to write {a.target_topic}: grant ALLOW WRITE on it"
         elif issubclass(refusal.error, (kerrors.MessageSizeTooLargeError, kerrors.RecordListTooLargeError)):
-            self._fault(copying, RecordTooLarge(
-                f"{where}: the destination says that the batch is too large for {a.target_topic}; raise its "
-                "max.message.bytes", a.topic, a.partition, refusal.first_offset,
-            ))
+            self._fault(
+                copying,
+                RecordTooLarge(
+                    f"{where}: the destination says that the batch is too large for {a.target_topic}; raise its "
+                    "max.message.bytes",
+                    a.topic,
+                    a.partition,
+                    refusal.first_offset,
+                ),
+            )
             return
         else:
-            text = f"{a.target_topic} refused it: {refusal.error.__name__.removesuffix('Error')} {refusal.words}".strip()
+            text = (
+                f"{a.target_topic} refused it: {refusal.error.__name__.removesuffix('Error')} {refusal.words}".strip()
+            )
         self._fault(copying, DestinationRefused(f"{where}: {text}", a.topic, a.partition, refusal.first_offset))
 
     async def _diagnose(self, copying: _Copying, problem: FetchProblem) -> None:
@@ -651,6 +667,3 @@ def _runs(sent: Sent) -> Runs:
     runs[:, 2] = sent.batch.runs[:, 1]
     runs[:, 1] = sent.base_offset + np.concatenate(([0], np.cumsum(sent.batch.runs[:-1, 1])))
     return runs
-
-
-

@@ -184,15 +184,15 @@ class PartitionMap:
 def build_maps(records: Iterable[tuple[bytes, bytes | None]]) -> dict[tuple[str, int], PartitionMap]:
     """Maps from the map topic's records, in the order in which they stand in it."""
     newest: dict[bytes, tuple[int, bytes]] = {}
-    for order, (key, value) in enumerate(records):
+    for order, (raw, value) in enumerate(records):
         if value is None:
-            newest.pop(key, None)
+            newest.pop(raw, None)
         else:
-            newest[key] = (order, value)
+            newest[raw] = (order, value)
     chunks: dict[tuple[str, int], list[tuple[int, ChunkKey, Chunk]]] = {}
-    for raw, (order, value) in newest.items():
+    for raw, (order, body) in newest.items():
         key = ChunkKey.decode(raw)
-        chunks.setdefault((key.topic, key.partition), []).append((order, key, decode_chunk(value)))
+        chunks.setdefault((key.topic, key.partition), []).append((order, key, decode_chunk(body)))
     maps: dict[tuple[str, int], PartitionMap] = {}
     for (topic, partition), found in chunks.items():
         found.sort(key=lambda entry: entry[0])

@@ -206,7 +206,9 @@ class Planner:
                     raise ClusterChanged(
                         f"link {job.link.name}: site {site} was cluster {was} and is {now} now: offsets of the old cluster "
                         f"mean nothing there. If it was rebuilt on purpose, replicate it under a new link name",
-                        site, was, now,
+                        site,
+                        was,
+                        now,
                     )
         number = old.number + 1 if old else 1
         # The old slots are fenced too, when there were more of them.
@@ -238,10 +240,13 @@ class Planner:
         metadata = await self.source.metadata(named)
         for name, info in metadata.topics.items():
             if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
-                self._faults.append(SourceUnreadable(
-                    f"not authorised to read {name} at site {self.job.source.name}: grant ALLOW READ and DESCRIBE on it",
-                    name, 0,
-                ))
+                self._faults.append(
+                    SourceUnreadable(
+                        f"not authorised to read {name} at site {self.job.source.name}: grant ALLOW READ and DESCRIBE on it",
+                        name,
+                        0,
+                    )
+                )
 
     async def _maps_if_needed(
         self, topics: dict[str, Topic], committed: dict[Partition, Committed]
@@ -261,7 +266,8 @@ class Planner:
         brokers = max(1, len(metadata.brokers))
         lost = {topic for topic, _ in maps}
         absent = [
-            t for name, t in topics.items()
+            t
+            for name, t in topics.items()
             if (info := metadata.topics.get(t.target)) is None
             or (info.error is kerrors.UnknownTopicOrPartitionError and name not in lost)
         ]
@@ -359,9 +365,7 @@ class Planner:
                 write[a.target] = moved.commit()
             elif mapped is not None and mapped.next_offset >= 0:
                 # The broker expired or lost the progress; the ids say whether both topics are still the same.
-                kept = Progress(
-                    mapped.next_offset, a.topic, self.source.cluster_id, mapped.source_id, mapped.target_id
-                )
+                kept = Progress(mapped.next_offset, a.topic, self.source.cluster_id, mapped.source_id, mapped.target_id)
                 write[a.target] = kept.commit()
             else:
                 unknown.append(a)
@@ -418,12 +422,18 @@ class Planner:
             progress = Progress.read(value)
             name = progress.source_topic if progress else ""
             if progress and name not in topics and link.topics.matches(name):
-                self._faults.append(SourceDeleted(
-                    f"source topic {name} was deleted; the destination keeps what was copied. Exclude {name} from the "
-                    "link, or create it again and reset", name, partition, progress.offset,
-                ))
+                self._faults.append(
+                    SourceDeleted(
+                        f"source topic {name} was deleted; the destination keeps what was copied. Exclude {name} from the "
+                        "link, or create it again and reset",
+                        name,
+                        partition,
+                        progress.offset,
+                    )
+                )
         records: list[Pair] = [
-            FaultReport.of(f).record() for f in self._faults
+            FaultReport.of(f).record()
+            for f in self._faults
             if (old := self._reports.faults.get((f.topic, f.partition))) is None or old.error != type(f).__name__
         ]
         if records:
@@ -443,8 +453,16 @@ class Planner:
         hands = deal(list(by_source), self._reports.traffic(), leaders, job.slots)
         return [
             Lease(
-                job.link, job.source, job.target, self.source.cluster_id, self.target.cluster_id, job.run, claim.number,
-                slot, job.slots, job.link.lease,
+                job.link,
+                job.source,
+                job.target,
+                self.source.cluster_id,
+                self.target.cluster_id,
+                job.run,
+                claim.number,
+                slot,
+                job.slots,
+                job.link.lease,
                 tuple(replace(by_source[key], faulted=key in known) for key in sorted(hand)),
             )
             for slot, hand in enumerate(hands)
@@ -458,7 +476,9 @@ def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
             raise ClusterChanged(
                 f"site {site.name}: expected cluster {site.cluster_id} (sites.{site.name}.cluster_id) but "
                 f"{', '.join(site.bootstrap)} is cluster {cluster.cluster_id}",
-                site.name, site.cluster_id, cluster.cluster_id,
+                site.name,
+                site.cluster_id,
+                cluster.cluster_id,
             )
     if source.cluster_id and source.cluster_id == target.cluster_id:
         raise SameCluster(

@@ -17,6 +17,8 @@ from typing import Any
 from isthmus.errors import PartitionFault
 from isthmus.kafka.offsets import Partition
 
+Record = tuple[bytes, bytes]
+
 
 @dataclass(slots=True)
 class SlotReport:
@@ -25,7 +27,7 @@ class SlotReport:
     lease: int
     at: float
     records: int
-    bytes: int
+    copied_bytes: int
     transactions: int
     records_per_second: float
     bytes_per_second: float
@@ -33,7 +35,7 @@ class SlotReport:
     traffic: dict[str, float] = field(default_factory=dict)
     trouble: str = ""
 
-    def record(self) -> tuple[bytes, bytes]:
+    def record(self) -> Record:
         return f"slot/{self.slot}".encode(), json.dumps(asdict(self), separators=(",", ":")).encode()
 
 
@@ -54,7 +56,7 @@ class FaultReport:
     def of(cls, fault: PartitionFault) -> FaultReport:
         return cls(fault.topic, fault.partition, fault.offset, type(fault).__name__, fault.message, time.time())
 
-    def record(self) -> tuple[bytes, bytes]:
+    def record(self) -> Record:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()
         return self.key((self.topic, self.partition)), body
 

@@ -45,8 +45,6 @@ class Runner:
     def states(self) -> list[LinkState]:
         return [run.last for run in self._runs if run.last is not None]
 
-    
-
     def run(self, until_caught_up: bool = False, duration: float | None = None) -> list[LinkState]:
         """Replicate; returns the last states. Raises why a link failed, or which partitions stand still."""
         config, links = self._config, [self._config.links[name] for name in self._names]
@@ -55,7 +53,11 @@ class Runner:
             options.update(link.spark)
         master = options.get("spark.master", "local[*]")
         local = master.startswith("local")
-        parallelism = cores() if local else int(options.get("spark.cores.max", options.get("spark.default.parallelism", "0")) or 0)
+        parallelism = (
+            cores()
+            if local
+            else int(options.get("spark.cores.max", options.get("spark.default.parallelism", "0")) or 0)
+        )
         jobs = []
         for link in links:
             slots = slots_for(len(links), link.tasks, parallelism) if local or parallelism else (link.tasks or 0)
@@ -121,5 +123,7 @@ class Runner:
             if error is not None:
                 raise error
         if self._stopping:
-            raise Interrupted("stopped; everything committed is at the destination, and the next run goes on from there")
+            raise Interrupted(
+                "stopped; everything committed is at the destination, and the next run goes on from there"
+            )
         return self.states

@@ -68,8 +68,14 @@ class LinkState:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "link": self.link, "from": self.source, "to": self.target, "state": self.state, "lease": self.lease,
-            "host": self.host, "rate_limit": self.rate_limit, "lag": self.lag,
+            "link": self.link,
+            "from": self.source,
+            "to": self.target,
+            "state": self.state,
+            "lease": self.lease,
+            "host": self.host,
+            "rate_limit": self.rate_limit,
+            "lag": self.lag,
             "records_per_second": round(self.records_per_second, 1),
             "bytes_per_second": round(self.bytes_per_second, 1),
             "trouble": self.trouble,
@@ -192,10 +198,20 @@ class Observer:
             rate = 0.0
             if position is not None and key in self._before and self._at:
                 rate = max(0, position - self._before[key]) / seconds
-            result.partitions.append(PartitionState(
-                key[0], key[1], target or "", position, end_offset, lag, traffic.get(key, 0.0), rate,
-                fault.error if fault else "", fault.message if fault else "",
-            ))
+            result.partitions.append(
+                PartitionState(
+                    key[0],
+                    key[1],
+                    target or "",
+                    position,
+                    end_offset,
+                    lag,
+                    traffic.get(key, 0.0),
+                    rate,
+                    fault.error if fault else "",
+                    fault.message if fault else "",
+                )
+            )
             result.lag += lag or 0
         self._before = {key: position for key, (position, _) in positions.items()}
         self._at = now

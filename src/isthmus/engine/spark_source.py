@@ -80,7 +80,7 @@ class LeaseReader(DataSourceStreamReader):  # type: ignore[misc]
         return [LeasePartition(lease) for lease in leases if lease.assignments]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        lease: Lease = partition.lease  # type: ignore[attr-defined]
+        lease: Lease = partition.lease
         ended = "over"
         try:
             result = Copier(lease).run()

@@ -80,7 +80,10 @@ class Claim:
 
     def commit(self) -> Committed:
         body = {
-            "run": self.run, "host": self.host, "from": self.source_cluster, "to": self.target_cluster,
+            "run": self.run,
+            "host": self.host,
+            "from": self.source_cluster,
+            "to": self.target_cluster,
             "slots": self.slots,
         }
         return Committed(self.number, json.dumps(body, separators=(",", ":")))
@@ -107,7 +110,10 @@ class Control:
 
     def commit(self) -> Committed:
         body = {
-            "paused": self.paused, "rate": self.rate_limit, "override": self.rate_overridden, "deal": self.deal,
+            "paused": self.paused,
+            "rate": self.rate_limit,
+            "override": self.rate_overridden,
+            "deal": self.deal,
             "stop": self.stop,
         }
         return Committed(self.version, json.dumps(body, separators=(",", ":")))

@@ -16,18 +16,24 @@ from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import commit_group_offsets, group_offsets
 
 
-async def steer(target: Cluster, link: str, **wish: Any) -> Control:
-    """Change fields of the link's control; ``deal=+1`` style counting is done here."""
-    group, key = state.group(link), (state.status_topic(link), 0)
+async def read_control(target: Cluster, link: str) -> Control:
+    """What operators have asked for so far."""
+    key = (state.status_topic(link), 0)
     metadata = await target.metadata([key[0]])
     if metadata.topics[key[0]].error is not None:
         raise UnknownLink(
             f"link {link}: site {target.site.name} holds no state of it; it has never run with this destination"
         )
-    committed = await group_offsets(target, group, [key], stable=False)
-    now = Control.read(committed.get(key))
+    committed = await group_offsets(target, state.group(link), [key], stable=False)
+    return Control.read(committed.get(key))
+
+
+async def steer(target: Cluster, link: str, **wish: Any) -> Control:
+    """Change fields of the link's control; ``deal=+1`` style counting is done here."""
+    now = await read_control(target, link)
     if wish.pop("deal_again", False):
         wish["deal"] = now.deal + 1
     control = replace(now, version=now.version + 1, **wish)
-    await commit_group_offsets(target, group, {key: control.commit()})
+    key = (state.status_topic(link), 0)
+    await commit_group_offsets(target, state.group(link), {key: control.commit()})
     return control

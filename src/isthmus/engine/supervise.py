@@ -29,7 +29,7 @@ from isthmus.engine.plan import Job, check_identity, ensure_state_topics
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.spark_source import ERROR_MARK, lease_source
 from isthmus.engine.steer import steer
-from isthmus.errors import ConnectionFailed, DataError, IsthmusError
+from isthmus.errors import ConnectionFailed, DataError, IsthmusError, PartitionFault
 
 LOOK_SECONDS = 2.0
 # A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
@@ -42,8 +42,15 @@ FIRST_BACKOFF, LAST_BACKOFF = 0.5, 15.0
 # In --until-caught-up, a site that has not answered for this long ends the run.
 UNREACHABLE_SECONDS = 60.0
 
-_FATAL = ("TakenOver", "ClusterChanged", "SameCluster", "ConfigError", "AuthenticationFailed", "AuthorisationFailed",
-          "UsageError")
+_FATAL = (
+    "TakenOver",
+    "ClusterChanged",
+    "SameCluster",
+    "ConfigError",
+    "AuthenticationFailed",
+    "AuthorisationFailed",
+    "UsageError",
+)
 
 
 def error_from(text: str) -> IsthmusError | None:
@@ -187,10 +194,13 @@ class LinkRun:
             return
         silent = [slot for slot, at in now.slots.items() if time.time() - at > SILENT_SECONDS]
         if silent and time.monotonic() - self._started > SILENT_SECONDS and not now.trouble:
-            self.say(Event(
-                self.job.link.name, "warning",
-                f"slot {', '.join(map(str, silent))} has been silent for {SILENT_SECONDS:.0f} s; taking its work over",
-            ))
+            self.say(
+                Event(
+                    self.job.link.name,
+                    "warning",
+                    f"slot {', '.join(map(str, silent))} has been silent for {SILENT_SECONDS:.0f} s; taking its work over",
+                )
+            )
             self.query.stop()
             self.query = None
             self._clean_checkpoint()
@@ -229,10 +239,12 @@ class LinkRun:
         if not faults:
             return None
         first = faults[0]
-        kind = getattr(errors, first.fault, DataError)
         more = f" (and {len(faults) - 1} more partitions; see `isthmus status`)" if len(faults) > 1 else ""
         text = f"link {self.job.link.name}: {first.topic}[{first.partition}] stands still: {first.message}{more}"
-        return kind(text, first.topic, first.partition) if issubclass(kind, errors.PartitionFault) else DataError(text)
+        kind = getattr(errors, first.fault, None)
+        if isinstance(kind, type) and issubclass(kind, PartitionFault):
+            return kind(text, first.topic, first.partition)
+        return DataError(text)
 
     # -- stopping -----------------------------------------------------------------------------------------
 

@@ -77,8 +77,10 @@ async def create_topics(cluster: Cluster, topics: list[NewTopic]) -> dict[str, R
         response = await cluster.request(request, timeout=60)
         for answer in response.topics:
             error = kerrors.for_code(answer.error_code) if answer.error_code else None
-            fine = error is None or error is kerrors.TopicAlreadyExistsError
-            outcome[answer.name] = None if fine else Refusal(error, answer.error_message or "")
+            if error is None or error is kerrors.TopicAlreadyExistsError:
+                outcome[answer.name] = None
+            else:
+                outcome[answer.name] = Refusal(error, answer.error_message or "")
     return outcome
 
 

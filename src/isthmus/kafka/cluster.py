@@ -170,7 +170,9 @@ class Cluster:
         """Reach the site and learn its id and features, or say why not."""
         try:
             await self._manager.bootstrap_async(timeout_ms=timeout * 1000)
-            response = await self.request(ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__))
+            response = await self.request(
+                ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__)
+            )
         except (kerrors.KafkaError, OSError) as error:
             raise self.explain(error) from None
         self.features = {f.name: f.max_version_level for f in (getattr(response, "finalized_features", None) or [])}
@@ -292,8 +294,9 @@ class Cluster:
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 
-    async def ask_coordinator(self, kind: int, key: str, request: Callable[[], Any], error_of: Callable[[Any], int],
-                              timeout: float = 30.0) -> Any:
+    async def ask_coordinator(
+        self, kind: int, key: str, request: Callable[[], Any], error_of: Callable[[Any], int], timeout: float = 30.0
+    ) -> Any:
         """Ask a coordinator until it gives an answer that isn't a passing one; the error code is the caller's."""
         deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
         while True:

@@ -116,8 +116,9 @@ class _Session:
 class Fetcher:
     """Fetches a set of partitions from wherever their leaders are."""
 
-    def __init__(self, cluster: Cluster, leaders: Leaders, signal: Signal, buffer_bytes: int,
-                 wait_ms: int = WAIT_MS) -> None:
+    def __init__(
+        self, cluster: Cluster, leaders: Leaders, signal: Signal, buffer_bytes: int, wait_ms: int = WAIT_MS
+    ) -> None:
         self._cluster, self._leaders, self._signal = cluster, leaders, signal
         self._loop: Loop = cluster.loop
         self._buffer_bytes = buffer_bytes
@@ -223,9 +224,7 @@ class Fetcher:
             await self._loop.sleep(0.1)
 
     def _led_by(self, node: int) -> dict[Partition, int]:
-        return {
-            p: c.position for p, c in self._cursors.items() if c.active and self._leaders.of(p) == node
-        }
+        return {p: c.position for p, c in self._cursors.items() if c.active and self._leaders.of(p) == node}
 
     async def _poll_forever(self, node: int) -> None:
         session = _Session()
@@ -323,11 +322,12 @@ class Fetcher:
                     continue
                 if answer.error_code:
                     error = kerrors.for_code(answer.error_code)
-                    if error in _LEADER_MOVED:
-                        stale_leaders = True
-                    elif error in _TOPIC_GONE and not await self._is_gone(key):
-                        stale_leaders = True
-                    elif issubclass(error, kerrors.RetriableError) and error not in _TOPIC_GONE:
+                    passing = error in _LEADER_MOVED or (
+                        not await self._is_gone(key)
+                        if error in _TOPIC_GONE
+                        else issubclass(error, kerrors.RetriableError)
+                    )
+                    if passing:
                         stale_leaders = True
                     else:
                         cursor.active = False

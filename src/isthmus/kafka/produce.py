@@ -37,7 +37,7 @@ from isthmus.kafka.cluster import GROUP, TRANSACTION, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import Committed, Partition, by_topic
-from isthmus.records.transcode import Outgoing, stamp
+from isthmus.records import Outgoing, stamp
 
 # A transaction that its owner forgot is aborted by the broker after this long; until then it hides what
 # comes after it from readers of committed records. Long enough for a slow WAN and a busy broker.
@@ -226,7 +226,7 @@ class Producer:
         by_id = self._max_version >= 13 and self._leaders.all_have_ids and self._cluster.supports(ProduceRequest, 13)
         topics: dict[str, list[Any]] = defaultdict(list)
         for (topic, index), batch in batches.items():
-            topics[topic].append(topic_type.PartitionProduceData(index=index, records=memoryview(batch.payload)))
+            topics[topic].append(topic_type.PartitionProduceData(index=index, records=batch.payload.data))
         return self._cluster.send(
             ProduceRequest(
                 transactional_id=self.transactional_id,
@@ -369,13 +369,11 @@ class Producer:
 
     @staticmethod
     def _problem_while(doing: str, error: Exception) -> Exception:
+        """What an error met outside of a batch means for the transaction."""
         if isinstance(error, _FENCED):
             return Fenced(type(error).__name__)
-        if isinstance(error, kerrors.AuthorizationError):
-            return error
-        if isinstance(error, (kerrors.KafkaError, OSError)):
-            return Interrupted(f"{doing}: {error}")
-        return error
+        passing = isinstance(error, (kerrors.KafkaError, OSError)) and not isinstance(error, kerrors.AuthorizationError)
+        return Interrupted(f"{doing}: {error}") if passing else error
 
     async def _enlist(self, partitions: list[Partition]) -> None:
         """AddPartitionsToTxn, for brokers before transaction version 2."""
@@ -508,7 +506,12 @@ def small_batch(records: list[tuple[bytes, bytes | None]]) -> Outgoing:
     from kafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=False, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        magic=2,
+        compression_type=0,
+        is_transactional=False,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
         batch_size=1 << 30,
     )
     now = int(time.time() * 1000)

@@ -117,9 +117,7 @@ def from_arrow(batch: Any, before: Records) -> Records:
         + 2 * _LONGEST_NUMBER * len(pairs)
     )
     if room > np.iinfo(np.int32).max:
-        raise NotRecordsError(
-            f"the batch holds {room} bytes; at most {np.iinfo(np.int32).max} can be written"
-        )
+        raise NotRecordsError(f"the batch holds {room} bytes; at most {np.iinfo(np.int32).max} can be written")
     data = np.empty(room, np.uint8)
     ints = np.empty((7, rows), np.int32)
     pack(
@@ -163,9 +161,7 @@ def _check_shape(batch: Any) -> None:
         raise NotRecordsError(f"expected a pyarrow.RecordBatch, found {type(batch).__name__}")
     found, expected = batch.schema.names, SCHEMA.names
     if found != expected:
-        raise NotRecordsError(
-            f"expected the columns {', '.join(expected)}, found {', '.join(found) or 'none'}"
-        )
+        raise NotRecordsError(f"expected the columns {', '.join(expected)}, found {', '.join(found) or 'none'}")
     for field, wanted in zip(batch.schema, SCHEMA, strict=True):
         if field.name == "headers":
             fine = pa.types.is_list(field.type) and _same_header(field.type.value_type)
@@ -194,16 +190,12 @@ def _check_offsets(offset: Longs, before: Records) -> None:
     falls = np.flatnonzero(offset[1:] <= offset[:-1])
     if len(falls):
         one, other = int(offset[falls[0]]), int(offset[falls[0] + 1])
-        raise NotRecordsError(
-            f"offsets have to ascend, but {other} comes after {one}: do not sort or repeat records"
-        )
+        raise NotRecordsError(f"offsets have to ascend, but {other} comes after {one}: do not sort or repeat records")
     given = before.offset[before.dropped == 0]
     places = np.searchsorted(given, offset)
     strange = np.flatnonzero(np.append(given, -1)[places] != offset)
     if len(strange):
-        raise NotRecordsError(
-            f"offset {int(offset[strange[0]])} was not among the records that the rule was given"
-        )
+        raise NotRecordsError(f"offset {int(offset[strange[0]])} was not among the records that the rule was given")
 
 
 def _check_headers(lists: Any, pairs: Any) -> None:

@@ -28,9 +28,7 @@ def _corrupt(topic: str, partition: int, base_offset: int, what: str) -> Corrupt
 
 def bad_batch(topic: str, partition: int, data: Bytes, row: Longs) -> PartitionFault:
     """Why the scan refused a batch."""
-    at, end, base_offset, verdict = (
-        int(row[column]) for column in (scan.AT, scan.END, scan.BASE_OFFSET, scan.VERDICT)
-    )
+    at, end, base_offset, verdict = (int(row[column]) for column in (scan.AT, scan.END, scan.BASE_OFFSET, scan.VERDICT))
     magic = int(data[at + layout.MAGIC])
     if verdict == scan.OLD_FORMAT:
         return OldFormat(
@@ -60,9 +58,7 @@ def bad_batch(topic: str, partition: int, data: Bytes, row: Longs) -> PartitionF
     return _corrupt(topic, partition, base_offset, what)
 
 
-def bad_record(
-    topic: str, partition: int, base_offset: int, count: int, which: int, code: int
-) -> CorruptBatch:
+def bad_record(topic: str, partition: int, base_offset: int, count: int, which: int, code: int) -> CorruptBatch:
     """Why the index refused a batch whose checksum is right."""
     what = f"record {which + 1} of {count}: {WHAT_IS_WRONG[code]}"
     return _corrupt(topic, partition, base_offset, what)

@@ -40,10 +40,7 @@ WHAT_IS_WRONG = {
 }
 
 
-@kernel(
-    f"UniTuple(int64, 4)({READ_BYTES}, int64[:, ::1], int64, int64, int64, int64,"
-    " int64[:, ::1], int32[:, ::1])"
-)
+@kernel(f"UniTuple(int64, 4)({READ_BYTES}, int64[:, ::1], int64, int64, int64, int64, int64[:, ::1], int32[:, ::1])")
 def index(
     data: Any, table: Any, first: int, last: int, position: int, row: int, longs: Any, ints: Any
 ) -> tuple[int, int, int, int]:

@@ -98,9 +98,9 @@ def kernel(signature: str) -> Callable[[Function], Function]:
 
     def decorate(function: Function) -> Function:
         with _our_directory():
-            compiled: Function = numba.njit(
-                signature, cache=True, nogil=True, boundscheck=False, error_model="numpy"
-            )(function)
+            compiled: Function = numba.njit(signature, cache=True, nogil=True, boundscheck=False, error_model="numpy")(
+                function
+            )
         return compiled
 
     return decorate

@@ -80,9 +80,7 @@ class Reader:
                     last = row + 1
                     group = self._refuse(fetched, table[row], next_offset)
                 else:
-                    last, batches, alone, capacity = gather(
-                        table, row, fetched.position, may_pass, codec, max_bytes
-                    )
+                    last, batches, alone, capacity = gather(table, row, fetched.position, may_pass, codec, max_bytes)
                     if alone != NOT_ALONE:
                         group = Group(next_offset, unopened=table[alone])
                     elif batches:
@@ -103,9 +101,7 @@ class Reader:
             return Group(_offset_after_bad(row, next_offset, moved), skipped=1)
         return Group(next_offset, fault=faults.bad_batch(fetched.topic, fetched.partition, fetched.data, row))
 
-    def _open(
-        self, fetched: Fetched, table: Longs, first: int, last: int, capacity: int
-    ) -> tuple[Group, int]:
+    def _open(self, fetched: Fetched, table: Longs, first: int, last: int, capacity: int) -> tuple[Group, int]:
         """The records of a group of batches with data, and the row after them."""
         group = Group(next_offset=0)
         batches, data = table[first:last], fetched.data

@@ -54,9 +54,7 @@ _PRODUCER_FIELDS = struct.Struct(">qhi")
 _CHECKSUM = struct.Struct(">I")
 
 
-def stamp(
-    payload: Any, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
-) -> None:
+def stamp(payload: Any, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool) -> None:
     """Write who produces the batch, then its checksum. May be done again with other values."""
     buffer = memoryview(payload)
     _PRODUCER_FIELDS.pack_into(buffer, layout.PRODUCER_ID, producer_id, producer_epoch, base_sequence)

@@ -37,17 +37,13 @@ class Link(Protocol):
 @cache
 def _built_in() -> tuple[ModuleType, ...]:
     """Every file of this package that declares a rule, in order."""
-    modules = [
-        importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
-    ]
+    modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     return tuple(sorted((m for m in modules if hasattr(m, "ORDER")), key=lambda m: (m.ORDER, m.__name__)))
 
 
 def compile_rules(link: Link) -> tuple[Rule, ...]:
     """The rules of a link, in order. Raises ``ConfigError`` for a rule that cannot be built."""
-    listed = {
-        module.__name__.rpartition(".")[2] for module in _built_in() if getattr(module, "LISTED", False)
-    }
+    listed = {module.__name__.rpartition(".")[2] for module in _built_in() if getattr(module, "LISTED", False)}
     for entry in link.rules:
         if isinstance(entry, str):
             continue

@@ -20,10 +20,7 @@ from isthmus.rules.encode import encode_number
 ORDER = 900
 
 
-@kernel(
-    f"void(int64[::1], {READ_BYTES}, {READ_BYTES}, int32[::1],"
-    " int32[::1], uint8[::1], int32[::1], int32[::1])"
-)
+@kernel(f"void(int64[::1], {READ_BYTES}, {READ_BYTES}, int32[::1], int32[::1], uint8[::1], int32[::1], int32[::1])")
 def append_offsets(
     offset: Any,
     prefix: Any,

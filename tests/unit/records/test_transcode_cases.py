@@ -31,9 +31,7 @@ from isthmus.rules.offset_header import OffsetHeader
 WITH_HEADER = (OffsetHeader("isthmus-offset"),)
 
 
-def feed(
-    data: bytes, rules: tuple = (), *, position: int = 0, aborted=(), max_bytes=1_048_588, **options
-) -> Copied:
+def feed(data: bytes, rules: tuple = (), *, position: int = 0, aborted=(), max_bytes=1_048_588, **options) -> Copied:
     return Transcoder(rules, **options).feed(
         data, topic="orders", partition=3, position=position, aborted=aborted, max_bytes=max_bytes
     )
@@ -72,9 +70,7 @@ def test_null_is_not_empty_and_bytes_need_not_be_text(codec: int, rules: tuple) 
     ]
     copied = feed(make(records, codec=codec) + make([Rec(5)], codec=codec), rules)
     expected = [*records, Rec(5)]
-    assert written(copied) == renumbered(
-        with_offset_header(expected, b"isthmus-offset") if rules else expected
-    )
+    assert written(copied) == renumbered(with_offset_header(expected, b"isthmus-offset") if rules else expected)
 
 
 def test_times_are_kept_exactly_also_backwards_and_missing() -> None:
@@ -247,7 +243,7 @@ def test_batches_are_split_at_the_destinations_limit(name: str) -> None:
 def test_an_outgoing_batch_is_filled_across_source_batches() -> None:
     data = b"".join(make(recs(i * 100, 100, 100)) for i in range(200))  # some 2.4 MB
     copied = feed(data, WITH_HEADER)
-    assert len(copied.batches) == 4
+    assert len(copied.batches) == 3
     assert all(len(batch.payload) > 940_000 for batch in copied.batches[:-1])
 
 
@@ -421,16 +417,12 @@ def test_a_few_bytes_that_would_inflate_to_gigabytes(codec: int, monkeypatch: py
     copied = feed(bomb, WITH_HEADER)
     assert isinstance(copied.fault, CorruptBatch)
     assert "more than 1048576 bytes" in str(copied.fault)
-    fits = make(recs(0, 1) + [Rec(1, value=bytes(900_000))], codec=codec)
+    fits = make([Rec(0), Rec(1, value=bytes(900_000))], codec=codec)
     assert feed(fits, WITH_HEADER).records == 2
 
 
 def old_message(offset: int, magic: int) -> bytes:
-    body = (
-        struct.pack(">Ibb", 0, magic, 0)
-        + (struct.pack(">q", 5) if magic else b"")
-        + struct.pack(">ii", -1, -1)
-    )
+    body = struct.pack(">Ibb", 0, magic, 0) + (struct.pack(">q", 5) if magic else b"") + struct.pack(">ii", -1, -1)
     return struct.pack(">qi", offset, len(body)) + body
 
 

@@ -100,9 +100,7 @@ def logs(draw: st.DrawFn) -> Log:
         if transactional and producer in open_aborted:
             log.aborted_records += len(records)
         else:
-            log.records += [
-                rec if log_append is None else replace(rec, timestamp=log_append) for rec in records
-            ]
+            log.records += [rec if log_append is None else replace(rec, timestamp=log_append) for rec in records]
     return log
 
 
@@ -117,8 +115,8 @@ def check(copied: Copied, expected: list[Rec], max_bytes: int, transactional: bo
         payload = batch.payload.tobytes()
         assert len(payload) <= max_bytes
         part = expected[at : at + batch.count]
-        (base, _, epoch, magic, _, attributes, last, base_ts, max_ts, pid, pepoch, seq, count) = (
-            HEAD.unpack_from(payload)
+        (base, _, epoch, magic, _, attributes, last, base_ts, max_ts, pid, pepoch, seq, count) = HEAD.unpack_from(
+            payload
         )
         assert (base, epoch, magic, last, count) == (0, -1, 2, batch.count - 1, batch.count)
         assert (pid, pepoch, seq) == (77, 3, number)
@@ -145,9 +143,7 @@ def check(copied: Copied, expected: list[Rec], max_bytes: int, transactional: bo
     skip=st.integers(0, 30),
     max_bytes=st.sampled_from([1_048_588, 3000, 1200]),
 )
-def test_copies_exactly_what_the_log_holds(
-    log: Log, name: str, header: bool, skip: int, max_bytes: int
-) -> None:
+def test_copies_exactly_what_the_log_holds(log: Log, name: str, header: bool, skip: int, max_bytes: int) -> None:
     first = log.records[0].offset if log.records else 0
     position = min(first + skip, log.end) if skip else 0
     transcoder = Transcoder(WITH_HEADER if header else (), compression=name)

@@ -1,0 +1,28 @@
+"""Connections for verbs that talk to sites: on one loop, closed at the end, errors explained."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import kafka.errors as kerrors
+
+from isthmus.config import Site
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.loop import Loop
+
+
+@contextlib.contextmanager
+def connected(*sites: Site, timeout: float = 10.0) -> Iterator[list[Cluster]]:
+    loop = Loop()
+    clusters = [Cluster(site, loop, "isthmus-cli") for site in sites]
+    try:
+        for cluster in clusters:
+            loop.run(cluster.connect, timeout)
+        yield clusters
+    except kerrors.KafkaError as error:
+        raise clusters[-1].explain(error) from error
+    finally:
+        for cluster in clusters:
+            cluster.close()
+        loop.close()

@@ -1,0 +1,130 @@
+"""For other programs: where a source offset is at the destination. Needs no Spark.
+
+    from isthmus.client import Client
+
+    with Client("isthmus.yaml") as client:
+        place = client.translate("orders-link", "orders", 3, 12345)
+        place.offset     # the destination offset of that record, or of the next one that exists
+        place.exact      # True: that very record; False: it was never a record there (compacted, aborted, dropped)
+        place.copied     # False: nothing at or after it is copied yet; offset is where the next record will be
+
+Invariant: answers come from what is committed at the destination when ``refresh`` last read it. ``translate`` reads by
+itself what came since when it is asked for an offset beyond what it knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import kafka.errors as kerrors
+import numpy as np
+
+from isthmus.config import Config, Link, load
+from isthmus.engine import state
+from isthmus.engine.offset_map import PartitionMap, Place, build_maps
+from isthmus.errors import DataError, UnknownLink, UsageError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.read import Pair, read_to_end
+
+__all__ = ["Client", "LinkMap", "Place"]
+
+
+class LinkMap:
+    """The offset map of one link, read from its destination."""
+
+    def __init__(self, link: Link, target: Cluster) -> None:
+        self._link, self._target = link, target
+        self._topic = (state.map_topic(link.name), 0)
+        self._pairs: list[Pair] = []
+        self._end: int | None = None
+        self._maps: dict[tuple[str, int], PartitionMap] = {}
+
+    def refresh(self) -> None:
+        """Read what was committed since the last time."""
+        try:
+            fresh, end = self._target.call(read_to_end, self._target, self._topic, self._end)
+        except kerrors.UnknownTopicOrPartitionError:
+            raise UnknownLink(
+                f"link {self._link.name}: site {self._target.site.name} holds no map of it; has it ever run?"
+            ) from None
+        except kerrors.KafkaError as error:
+            raise self._target.explain(error, f"reading {self._topic[0]}") from None
+        if fresh or self._end is None:
+            self._end = end
+            # Newest value of each chunk only, in the order in which they were written.
+            newest: dict[bytes | None, bytes | None] = {}
+            for key, value in self._pairs + fresh:
+                newest.pop(key, None)
+                newest[key] = value
+            self._pairs = [(key, value) for key, value in newest.items() if value is not None]
+            self._maps = build_maps((key, value) for key, value in self._pairs if key is not None)
+
+    def partition(self, topic: str, partition: int) -> PartitionMap:
+        """The map of one source partition."""
+        if self._end is None:
+            self.refresh()
+        found = self._maps.get((topic, partition))
+        if found is None:
+            raise DataError(
+                f"link {self._link.name} has copied nothing of {topic}[{partition}]; it has copied: "
+                f"{', '.join(sorted({t for t, _ in self._maps})) or 'nothing'}"
+            )
+        return found
+
+    @property
+    def partitions(self) -> dict[tuple[str, int], PartitionMap]:
+        if self._end is None:
+            self.refresh()
+        return self._maps
+
+    def translate(self, topic: str, partition: int, offset: int) -> Place:
+        if self._end is None:
+            self.refresh()
+        known = self._maps.get((topic, partition))
+        if known is None or offset >= known.next_offset:
+            self.refresh()
+        return self.partition(topic, partition).translate(offset)
+
+
+class Client:
+    """Translations for the links of one configuration."""
+
+    def __init__(self, config: Config | str | Path = "isthmus.yaml") -> None:
+        self._config = config if isinstance(config, Config) else load(config)
+        self._clusters: dict[str, Cluster] = {}
+        self._maps: dict[str, LinkMap] = {}
+
+    def link(self, name: str) -> LinkMap:
+        """The map of a link; read when it is first needed."""
+        if name not in self._maps:
+            if name not in self._config.links:
+                raise UsageError(f"no link named {name}; there are: {', '.join(self._config.links) or 'none'}")
+            link = self._config.links[name]
+            if link.target not in self._clusters:
+                cluster = Cluster(self._config.sites[link.target], purpose="isthmus-client")
+                cluster.call(cluster.connect)
+                self._clusters[link.target] = cluster
+            self._maps[name] = LinkMap(link, self._clusters[link.target])
+        return self._maps[name]
+
+    def translate(self, link: str, topic: str, partition: int, offset: int) -> Place:
+        """Where the record at this source offset is at the link's destination."""
+        return self.link(link).translate(topic, partition, offset)
+
+    def translate_many(self, link: str, topic: str, partition: int, offsets: Iterable[int]) -> list[Place]:
+        """The same for many offsets of one partition, at array speed."""
+        answers, exact, copied = (
+            self.link(link).partition(topic, partition).translate_many(np.fromiter(offsets, np.int64))
+        )
+        return [Place(int(o), bool(e), bool(c)) for o, e, c in zip(answers, exact, copied, strict=True)]
+
+    def close(self) -> None:
+        for cluster in self._clusters.values():
+            cluster.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

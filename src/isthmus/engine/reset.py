@@ -1,0 +1,130 @@
+"""Setting a partition's position by hand: the answer to a fault that needs a decision.
+
+Order, so that no task copies meanwhile: hold the planner (pause), end the present lease (a claim under the same run),
+fence all slots, write the positions with the topics' present ids, then resume as it was before. Killed half-way, the
+link stays paused, and the same command can be given again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from isthmus.config import Link
+from isthmus.engine import state
+from isthmus.engine.plan import discover
+from isthmus.engine.report import FaultReport
+from isthmus.engine.state import Claim, Progress
+from isthmus.engine.steer import read_control, steer
+from isthmus.errors import DataError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Signal, gather
+from isthmus.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Committed,
+    Partition,
+    commit_group_offsets,
+    group_offsets,
+    list_offsets,
+)
+from isthmus.kafka.produce import Producer, small_batch
+
+To = int | Literal["earliest", "latest", "current"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    topic: str
+    partition: int
+    before: int | None
+    after: int
+
+
+async def reset(
+    source: Cluster, target: Cluster, link: Link, wanted: Mapping[str, set[int] | None], to: To
+) -> list[Moved]:
+    """Set the position of these partitions (``None``: all of the topic) and let the link go on."""
+    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
+    topics = await discover(source, link)
+    partitions: list[Partition] = []
+    for name, only in wanted.items():
+        if name not in topics:
+            raise DataError(f"link {link.name} does not copy a topic {name} that exists at site {source.site.name}")
+        there = set(topics[name].source.partitions)
+        if only is not None and not only <= there:
+            raise DataError(f"{name} has partitions 0 to {max(there)}, not {sorted(only - there)}")
+        partitions += [(name, p) for p in sorted(only if only is not None else there)]
+    targets = await target.metadata(sorted({topics[name].target for name, _ in partitions}))
+    for name, info in targets.topics.items():
+        if info.error is not None:
+            raise DataError(f"destination topic {name} does not exist; create it, or let the link create it, first")
+    paused_before = (await read_control(target, link.name)).paused
+    await steer(target, link.name, paused=True)
+    try:
+        committed = await group_offsets(target, group, stable=False)
+        claim = Claim.read(committed.get(map_key))
+        if claim is not None:
+            newer = replace(claim, number=claim.number + 1)
+            await commit_group_offsets(target, group, {map_key: newer.commit()})
+            leaders, signal = Leaders(target, []), Signal(target.loop)
+            producers = [
+                Producer(target, leaders, signal, state.transactional_id(link.name, slot))
+                for slot in range(claim.slots)
+            ]
+            await gather([target.loop.spawn(p.begin()) for p in producers])
+        committed = await group_offsets(target, group, stable=True)
+        offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
+        moved: list[Moved] = []
+        write: dict[Partition, Committed] = {}
+        for name, p in partitions:
+            there_id: uuid.UUID = targets.topics[topics[name].target].id
+            key = (topics[name].target, p)
+            old = Progress.read(committed[key]) if key in committed else None
+            now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
+            write[key] = now.commit()
+            moved.append(Moved(name, p, old.offset if old else None, now.offset))
+        await commit_group_offsets(target, group, write)
+        await _clear_faults(target, link, partitions)
+    finally:
+        await steer(target, link.name, paused=paused_before, deal_again=True)
+    return moved
+
+
+async def _offsets(
+    source: Cluster,
+    partitions: list[Partition],
+    to: To,
+    committed: Mapping[Partition, Committed],
+    targets: Mapping[str, str],
+) -> dict[Partition, int]:
+    if isinstance(to, int):
+        return dict.fromkeys(partitions, to)
+    if to == "current":
+        found: dict[Partition, int] = {}
+        for name, p in partitions:
+            value = committed.get((targets[name], p))
+            if value is None:
+                raise DataError(f"{name}[{p}] has no position to keep; use --to earliest, latest or an offset")
+            found[name, p] = value.offset
+        return found
+    at = EARLIEST if to == "earliest" else LATEST
+    ends = await list_offsets(source, dict.fromkeys(partitions, at))
+    result: dict[Partition, int] = {}
+    for key, offset in ends.items():
+        if not isinstance(offset, int):
+            raise DataError(f"{key[0]}[{key[1]}]: the source does not tell its {to} offset: {offset.__name__}")
+        result[key] = offset
+    return result
+
+
+async def _clear_faults(target: Cluster, link: Link, partitions: list[Partition]) -> None:
+    status = (state.status_topic(link.name), 0)
+    leaders = Leaders(target, [status[0]])
+    await leaders.refresh()
+    teller = Producer(target, leaders, Signal(target.loop), None)
+    teller.produce({status: small_batch([(FaultReport.key(p), None) for p in partitions])})
+    await teller.drain()
