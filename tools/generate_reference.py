@@ -82,9 +82,7 @@ def _type(node: dict[str, Any]) -> str:
         return str(node["title"])
     for choices in ("anyOf", "oneOf"):
         if choices in node:
-            kept = [
-                c for c in node[choices] if c.get("type") != "null" and c.get("$ref") != "#/$defs/Variable"
-            ]
+            kept = [c for c in node[choices] if c.get("type") != "null" and c.get("$ref") != "#/$defs/Variable"]
             return " or ".join(dict.fromkeys(_type(choice) for choice in kept))
     if "enum" in node:
         return ", ".join(f"`{word}`" for word in node["enum"])

@@ -43,8 +43,11 @@ _VERBS = {
     "config": _Verb("isthmus.cli.config", "Check, show and describe the configuration."),
     "run": _Verb("isthmus.cli.run", "Replicate: run links until stopped."),
     "status": _Verb("isthmus.cli.status", "Show how far each link has come."),
-    "offsets": _Verb("isthmus.cli.offsets", "Translate offsets between source and target."),
-    "reset": _Verb("isthmus.cli.reset", "Make a link forget its position and start anew."),
+    "pause": _Verb("isthmus.cli.steer", "Hold a running link."),
+    "resume": _Verb("isthmus.cli.steer", "Let a paused link go on."),
+    "limit": _Verb("isthmus.cli.steer", "Change the rate limit of a running link."),
+    "offsets": _Verb("isthmus.cli.offsets", "Translate source offsets into destination offsets."),
+    "reset": _Verb("isthmus.cli.reset", "Set from which source offset partitions go on."),
     "sandbox": _Verb("isthmus.cli.sandbox", "Run real brokers on this machine, to try things out."),
     "version": _Verb("isthmus.cli.version", "Show versions of Isthmus and what it runs on."),
 }
@@ -89,9 +92,7 @@ app = typer.Typer(
     cls=_LazyGroup,
     invoke_without_command=True,
     help="Keeps event streams alive when a data centre dies: exact replication of Kafka clusters.",
-    epilog=examples(
-        "isthmus init", "isthmus config check --live", "isthmus run orders", "isthmus status --json"
-    ),
+    epilog=examples("isthmus init", "isthmus config check --live", "isthmus run orders", "isthmus status --json"),
     context_settings={"help_option_names": ["--help", "-h"]},
 )
 

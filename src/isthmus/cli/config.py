@@ -22,15 +22,11 @@ app = typer.Typer(
 
 
 @app.command(
-    epilog=examples(
-        "isthmus config check", "isthmus config check --live", "isthmus config check -c prod.yaml --json"
-    )
+    epilog=examples("isthmus config check", "isthmus config check --live", "isthmus config check -c prod.yaml --json")
 )
 def check(
     config: ConfigOption = DEFAULT_CONFIG,
-    live: Annotated[
-        bool, typer.Option("--live", help="Ask the sites too: addresses, credentials, rights.")
-    ] = False,
+    live: Annotated[bool, typer.Option("--live", help="Ask the sites too: addresses, credentials, rights.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Report every mistake in the configuration, each with its place in the file.

@@ -83,9 +83,9 @@ spark:
 
 
 def register(app: typer.Typer) -> None:
-    app.command(
-        "init", epilog=examples("isthmus init", "isthmus init -c sites/prod.yaml", "isthmus init --stdout")
-    )(init)
+    app.command("init", epilog=examples("isthmus init", "isthmus init -c sites/prod.yaml", "isthmus init --stdout"))(
+        init
+    )
 
 
 def init(
@@ -106,9 +106,7 @@ def init(
         output.emit({"written": [str(config), str(schema)]}, json_mode=True)
     else:
         output.emit(f"wrote {config} and {schema}", json_mode=False)
-        output.note(
-            f"edit it, then run: isthmus config check{'' if config == DEFAULT_CONFIG else f' -c {config}'}"
-        )
+        output.note(f"edit it, then run: isthmus config check{'' if config == DEFAULT_CONFIG else f' -c {config}'}")
 
 
 def _write(path: Path, text: str, *, overwrite: bool) -> None:

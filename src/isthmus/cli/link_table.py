@@ -47,7 +47,7 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
             ("bytes/s", "right"),
             ("state", "left"),
         ):
-            table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+            table.add_column(name, justify=justify, no_wrap=name != "state")  # type: ignore[arg-type]
         shown = sorted(state.partitions, key=_importance)[:rows]
         for p in sorted(shown, key=lambda p: (p.topic, p.partition)):
             table.add_row(

@@ -33,9 +33,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False, markup=False)
-    return (
-        made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=_PIPE_WIDTH)
-    )
+    return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=_PIPE_WIDTH)
 
 
 def emit(data: Any, json_mode: bool) -> None:
@@ -80,9 +78,7 @@ def _columns(rows: list[list[str]], header: Sequence[str] = ()) -> Table:
 
     made = Table(box=SIMPLE_HEAD if header else None, show_header=bool(header), pad_edge=False)
     for number in range(len(header or (rows[0] if rows else ()))):
-        made.add_column(
-            header[number] if header else "", style="bold" if number == 0 else "", overflow="fold"
-        )
+        made.add_column(header[number] if header else "", style="bold" if number == 0 else "", overflow="fold")
     for row in rows:
         made.add_row(*[Text(cell) for cell in row])
     return made

@@ -83,17 +83,14 @@ def fill_names(data: Any) -> Any:
         members = data.get(group)
         if isinstance(members, dict):
             filled[group] = {
-                key: {**member, "name": key} if isinstance(member, dict) else member
-                for key, member in members.items()
+                key: {**member, "name": key} if isinstance(member, dict) else member for key, member in members.items()
             }
         elif members is None and group in data:
             filled[group] = {}  # a heading with nothing below it
     return filled
 
 
-def check_config(
-    sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]
-) -> list[Problem]:
+def check_config(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     """What sites and links must satisfy together; takes the fields by name, as far as they are good."""
     return [
         *_check_names(sites, links),
@@ -119,13 +116,9 @@ def _check_ends(sites: Mapping[str, Any], links: Mapping[str, Mapping[str, Any]]
         for key, field in (("from", "source"), ("to", "target")):
             site = link.get(field)
             if site is not None and site not in sites:
-                problems.append(
-                    Problem(("links", name, key), "there is no such site", did_you_mean(site, sites))
-                )
+                problems.append(Problem(("links", name, key), "there is no such site", did_you_mean(site, sites)))
         if link.get("source") is not None and link.get("source") == link.get("target"):
-            problems.append(
-                Problem(("links", name, "to"), 'the same site as "from"', "a link joins two sites")
-            )
+            problems.append(Problem(("links", name, "to"), 'the same site as "from"', "a link joins two sites"))
     return problems
 
 
@@ -148,9 +141,7 @@ def _check_addresses(sites: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
 
 def _check_destinations(links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     whole = {
-        name: link
-        for name, link in links.items()
-        if {"name", "source", "target", "topics", "rename"} <= set(link)
+        name: link for name, link in links.items() if {"name", "source", "target", "topics", "rename"} <= set(link)
     }
     problems = []
     writers: dict[tuple[str, str], str] = {}
@@ -162,9 +153,7 @@ def _check_destinations(links: Mapping[str, Mapping[str, Any]]) -> list[Problem]
             writer = writers.setdefault((link["target"], renamed), name)
             if writer == name:
                 # Another link between the same two sites may take the same topic by a pattern.
-                writer = next(
-                    (other for other, its in whole.items() if _takes(its, link, topic, renamed)), name
-                )
+                writer = next((other for other, its in whole.items() if _takes(its, link, topic, renamed)), name)
             if writer != name:
                 problems.append(
                     Problem(

@@ -25,9 +25,7 @@ Found = Literal["no", "kind", "text"]
 
 _CORE_TAG = "tag:yaml.org,2002:"
 _MERGE = _CORE_TAG + "merge"
-_KNOWN_TAGS = frozenset(
-    _CORE_TAG + t for t in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp")
-)
+_KNOWN_TAGS = frozenset(_CORE_TAG + t for t in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp"))
 
 
 @dataclass
@@ -64,9 +62,7 @@ class Document:
     root: Place
     mistakes: list[Mistake]
 
-    def mistake(
-        self, loc: Loc, problem: str, hint: str = "", *, found: Found = "no", key: bool = False
-    ) -> Mistake:
+    def mistake(self, loc: Loc, problem: str, hint: str = "", *, found: Found = "no", key: bool = False) -> Mistake:
         """A mistake at ``loc``.
 
         Parts of ``loc`` that the document does not have (the ``include`` of a short form, the items of a
@@ -127,9 +123,7 @@ class _Builder:
         self._environment = environment
         self._open: set[int] = set()  # collections being built: an alias to one of them is a circle
 
-    def build(
-        self, node: Node, key_node: Node | None, key: str | int, path: list[str | int]
-    ) -> tuple[Any, Place]:
+    def build(self, node: Node, key_node: Node | None, key: str | int, path: list[str | int]) -> tuple[Any, Place]:
         own, at_key = node.start_mark, (key_node or node).start_mark
         place = Place(own.line + 1, own.column + 1, at_key.line + 1, at_key.column + 1, "nothing", key=key)
         if node.tag not in _KNOWN_TAGS:
@@ -189,9 +183,7 @@ class _Builder:
             key = self._expand(written, key_place, [*path, written])
             if key in data:
                 first = place.children[key]
-                self._report(
-                    key_place, [*path, written], "duplicate key", f"it is already on line {first.key_line}"
-                )
+                self._report(key_place, [*path, written], "duplicate key", f"it is already on line {first.key_line}")
                 continue
             data[key], place.children[key] = self.build(value_node, key_node, written, [*path, written])
         for name, item in merged.items():
@@ -199,9 +191,7 @@ class _Builder:
                 data[name], place.children[name] = item, merged_places[name]
         return data
 
-    def _merge_sources(
-        self, node: Node, place: Place, path: list[str | int]
-    ) -> list[tuple[dict[str, Any], Place]]:
+    def _merge_sources(self, node: Node, place: Place, path: list[str | int]) -> list[tuple[dict[str, Any], Place]]:
         sources = node.value if isinstance(node, SequenceNode) else [node]
         if not all(isinstance(source, MappingNode) for source in sources):
             self._report(place, path, 'only a mapping can be merged with "<<"')
@@ -254,9 +244,7 @@ def _syntax_mistake(error: YAMLError, text: str, file: str) -> Mistake:
         line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
         problem = "a character that YAML does not allow"
         hint = "remove control characters"
-    return Mistake(
-        file=file, line=line, column=column, path="", problem=f"not valid YAML: {problem}", hint=hint
-    )
+    return Mistake(file=file, line=line, column=column, path="", problem=f"not valid YAML: {problem}", hint=hint)
 
 
 def _scrub(problem: str) -> str:

@@ -56,12 +56,10 @@ def _headers(value: Any) -> Any:
 class Headers(Model):
     """Headers that the link adds to each record."""
 
-    offset: Annotated[str | None, BeforeValidator(_header, json_schema_input_type=str | Switch | None)] = (
-        Field(
-            default=OFFSET_HEADER,
-            description="Key of the header that carries the record's offset at the source; `off` adds none.",
-            max_length=249,
-        )
+    offset: Annotated[str | None, BeforeValidator(_header, json_schema_input_type=str | Switch | None)] = Field(
+        default=OFFSET_HEADER,
+        description="Key of the header that carries the record's offset at the source; `off` adds none.",
+        max_length=249,
     )
 
 
@@ -97,8 +95,7 @@ Start = Annotated[
     Discriminator(
         _start_tag,
         custom_error_type="start",
-        custom_error_message="expected earliest, latest, {timestamp: TIME} "
-        "or {offsets: {TOPIC: {PARTITION: OFFSET}}}",
+        custom_error_message="expected earliest, latest, {timestamp: TIME} or {offsets: {TOPIC: {PARTITION: OFFSET}}}",
     ),
 ]
 
@@ -112,12 +109,10 @@ class Link(Model):
     source: str = Field(
         validation_alias="from", serialization_alias="from", description="Name of the site to read from."
     )
-    target: str = Field(
-        validation_alias="to", serialization_alias="to", description="Name of the site to write to."
+    target: str = Field(validation_alias="to", serialization_alias="to", description="Name of the site to write to.")
+    topics: Annotated[Topics, BeforeValidator(topics_input, json_schema_input_type=Topics | list[Entry] | str)] = Field(
+        description="Topics to copy; a list is short for `include`."
     )
-    topics: Annotated[
-        Topics, BeforeValidator(topics_input, json_schema_input_type=Topics | list[Entry] | str)
-    ] = Field(description="Topics to copy; a list is short for `include`.")
     rename: Template = Field(
         default="{topic}",
         description="Name of a topic at the target. Variables: `{topic}`, `{source}`, `{target}`, `{link}`. "
@@ -214,9 +209,7 @@ def _check_rename(link: Mapping[str, Any]) -> list[Problem]:
         renamed = fill(rename, topic=topic, source=link["source"], target=link["target"], link=link["name"])
         problem = topic_problem(renamed)
         if problem:
-            problems.append(
-                Problem(("topics", "include", number), f'would be renamed to "{renamed}": {problem}')
-            )
+            problems.append(Problem(("topics", "include", number), f'would be renamed to "{renamed}": {problem}'))
     return problems
 
 
@@ -225,9 +218,7 @@ def _check_start(link: Mapping[str, Any]) -> list[Problem]:
     if topics is None or not isinstance(start, StartOffsets):
         return []
     return [
-        Problem(
-            ("start", "offsets", topic), "the link does not copy this topic", 'see its "topics"', at_key=True
-        )
+        Problem(("start", "offsets", topic), "the link does not copy this topic", 'see its "topics"', at_key=True)
         for topic in start.offsets
         if not topics.matches(topic)
     ]

@@ -46,9 +46,7 @@ def load(path: str | os.PathLike[str]) -> Config:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         hint = "isthmus init writes one to start from" if isinstance(error, FileNotFoundError) else ""
-        mistake = Mistake(
-            file=file, line=None, column=None, path="", problem=why_unreadable(error), hint=hint
-        )
+        mistake = Mistake(file=file, line=None, column=None, path="", problem=why_unreadable(error), hint=hint)
         raise config_error([mistake]) from None
     return loads(text, file=file, base=Path(file).absolute().parent)
 
@@ -100,9 +98,7 @@ def _own_mistakes(document: Document, error: ValidationError) -> list[Mistake]:
             if loc[-1:] == ("[key]",):  # pydantic's mark for the key of a mapping
                 mistakes += [_place(document, loc[:-1], p._replace(at_key=True)) for p in problems]
             else:
-                mistakes += [
-                    _place(document, loc, p, found="text" if context["found"] else "no") for p in problems
-                ]
+                mistakes += [_place(document, loc, p, found="text" if context["found"] else "no") for p in problems]
         elif kind == "extra_forbidden":
             mistakes.append(document.mistake(loc, "unknown key", _key_hint(loc), key=True))
         elif kind == "missing":
@@ -175,9 +171,7 @@ def _place(document: Document, loc: Loc, problem: Problem, *, found: Found = "no
 
 def _clean(loc: Loc) -> Loc:
     """The place in the file: without the marks that pydantic adds for the members of a union."""
-    return tuple(
-        part for number, part in enumerate(loc) if part not in START_TAGS or loc[number - 1] != "start"
-    )
+    return tuple(part for number, part in enumerate(loc) if part not in START_TAGS or loc[number - 1] != "start")
 
 
 def _written(document: Document, loc: Loc) -> str:

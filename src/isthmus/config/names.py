@@ -40,12 +40,8 @@ def topic_problem(topic: str) -> str:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
-        raise wrong(
-            'bad name: use letters, digits, "-" and "_", at most 61, the first a letter or digit', found=False
-        )
+        raise wrong('bad name: use letters, digits, "-" and "_", at most 61, the first a letter or digit', found=False)
     return str(value)
 
 
-Name = Annotated[
-    str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"})
-]
+Name = Annotated[str, BeforeValidator(_name), WithJsonSchema({"type": "string", "pattern": f"^{NAME_PATTERN}$"})]

@@ -161,9 +161,7 @@ ReplicationFactor = Annotated[
     BeforeValidator(_whole(1, 2**15 - 1)),
     WithJsonSchema({"type": "integer", "minimum": 1, "title": "whole number"}),
 ]
-Partition = Annotated[
-    int, BeforeValidator(_whole(0, 2**31 - 1)), WithJsonSchema({"type": "integer", "minimum": 0})
-]
+Partition = Annotated[int, BeforeValidator(_whole(0, 2**31 - 1)), WithJsonSchema({"type": "integer", "minimum": 0})]
 Offset = Annotated[
     int,
     BeforeValidator(_whole(0, 2**63 - 1)),

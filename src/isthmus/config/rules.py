@@ -28,9 +28,7 @@ def _rule(value: Any) -> str | dict[str, dict[str, Any]]:
     if not isinstance(value, dict):
         raise wrong(_EXPECTED)
     if len(value) != 1:
-        raise wrong(
-            "expected one rule in each entry of the list", "begin each rule with its own dash", found=False
-        )
+        raise wrong("expected one rule in each entry of the list", "begin each rule with its own dash", found=False)
     ((name, options),) = value.items()
     if not isinstance(name, str) or not _BUILT_IN.fullmatch(name):
         raise wrong(_EXPECTED, found=False, at=(name,))

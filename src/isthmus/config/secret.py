@@ -105,15 +105,11 @@ class Secret:
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.with_info_plain_validator_function(
             cls._validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda _: MASK, when_used="always"
-            ),
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda _: MASK, when_used="always"),
         )
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         def reference(key: str, description: str) -> dict[str, Any]:
             return {
                 "type": "object",

@@ -34,9 +34,7 @@ class Tls(Model):
         default=None,
         description="PEM file with the client certificate, for mutual TLS; it may hold the key too.",
     )
-    key: LocalFile | None = Field(
-        default=None, description="PEM file with the client certificate's private key."
-    )
+    key: LocalFile | None = Field(default=None, description="PEM file with the client certificate's private key.")
     key_password: Secret | None = Field(default=None, description="Passphrase of the private key.")
     verify_hostname: Switch = Field(
         default=True, description="Check that the broker's certificate names the host that was connected to."
@@ -48,9 +46,7 @@ class Tls(Model):
         if self.key and not self.certificate:
             problems.append(Problem(("key",), "a key needs its certificate", 'set "certificate" too'))
         if self.key_password and not (self.key or self.certificate):
-            problems.append(
-                Problem(("key_password",), "there is no key to open", 'set "certificate" and "key"')
-            )
+            problems.append(Problem(("key_password",), "there is no key to open", 'set "certificate" and "key"'))
         if problems:
             raise several(problems)
         return self
@@ -129,9 +125,9 @@ class Site(Model):
     """A named cluster. The name stays when the cluster is rebuilt; the cluster id does not."""
 
     name: Name = Field(description="The key under which the site stands.")
-    bootstrap: Annotated[
-        list[Address], BeforeValidator(_addresses, json_schema_input_type=list[Address] | str)
-    ] = Field(description="Addresses to find the brokers by, as a list or separated by commas.")
+    bootstrap: Annotated[list[Address], BeforeValidator(_addresses, json_schema_input_type=list[Address] | str)] = (
+        Field(description="Addresses to find the brokers by, as a list or separated by commas.")
+    )
     tls: Annotated[Tls | None, BeforeValidator(_tls, json_schema_input_type=Tls | Switch | None)] = Field(
         default=None,
         description="TLS. `true` means TLS with the system's authorities; left out means no TLS.",

@@ -37,9 +37,7 @@ def _options(value: Any) -> dict[str, str]:
         elif isinstance(item, (str, int, float)):
             options[str(key)] = str(item)
         else:
-            problems.append(
-                Problem((key,), "expected one value", "options are flat: spark.executor.memory: 2g")
-            )
+            problems.append(Problem((key,), "expected one value", "options are flat: spark.executor.memory: 2g"))
     if problems:
         raise several(problems)
     return options

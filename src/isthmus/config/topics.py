@@ -85,8 +85,7 @@ class Topics(Model):
     @staticmethod
     def _any(entries: list[str], name: str) -> bool:
         return any(
-            _compiled(entry).fullmatch(name) is not None if is_pattern(entry) else entry == name
-            for entry in entries
+            _compiled(entry).fullmatch(name) is not None if is_pattern(entry) else entry == name for entry in entries
         )
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-_REFERENCE = re.compile(
-    r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\$\{)"
-)
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bad>\$\{)")
 
 
 def expand(text: str, environment: Mapping[str, str]) -> tuple[str, list[tuple[str, str]]]:
@@ -21,9 +19,7 @@ def expand(text: str, environment: Mapping[str, str]) -> tuple[str, list[tuple[s
     def replace(match: re.Match[str]) -> str:
         name, default = match["name"], match["default"]
         if match["bad"]:
-            problems.append(
-                ("bad variable reference", "write ${NAME} or ${NAME:-default}, or $${ for a plain ${")
-            )
+            problems.append(("bad variable reference", "write ${NAME} or ${NAME:-default}, or $${ for a plain ${"))
             return ""
         if name is None:
             return "${"

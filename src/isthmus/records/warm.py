@@ -32,3 +32,7 @@ def _mark() -> Path:
     from isthmus.records.kernels_cache import kernels_directory  # imports numba, which is slow
 
     return kernels_directory() / "warm"
+
+
+if __name__ == "__main__":
+    warm()

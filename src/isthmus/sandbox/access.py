@@ -97,7 +97,5 @@ def _unsigned_token(user: str) -> str:
     now = int(time.time())
     header = {"alg": "none"}
     claims = {"sub": user, "iat": now, "exp": now + TOKEN_SECONDS}
-    parts = [
-        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (header, claims)
-    ]
+    parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in (header, claims)]
     return ".".join([*parts, ""])

@@ -119,7 +119,7 @@ class Sandbox:
 
     def close(self) -> None:
         """End every process and throw the directory away. Safe to call twice."""
-        members = [*self.sites.values(), *self.spark_clusters]
+        members: list[KafkaSite | SparkCluster] = [*self.sites.values(), *self.spark_clusters]
         self.sites, self.spark_clusters = {}, []
         if members:
             with ThreadPoolExecutor(len(members)) as pool:

@@ -27,6 +27,7 @@ from isthmus.sandbox.spec import KafkaSpec
 
 DOWN_SECONDS = 60.0  # kept sites shut down cleanly, which takes seconds
 LOG_LINES = 20
+STARTING = "The sandbox is still starting, or just ending; ask again in a moment."
 
 
 def state_path() -> Path:
@@ -91,7 +92,10 @@ def down() -> dict[str, Any] | None:
     """End the sandbox, also one that is still starting; what was kept where, or None if there was none."""
     if not running():
         return None
-    told = json.loads(lock_path().read_text())
+    try:
+        told = json.loads(lock_path().read_text())
+    except ValueError:
+        raise SandboxError(STARTING) from None
     os.kill(told["supervisor"], signal.SIGTERM)
     deadline = time.monotonic() + DOWN_SECONDS
     while running():
@@ -110,7 +114,7 @@ def status() -> dict[str, Any] | None:
     try:
         return _with_life(json.loads(state_path().read_text()))
     except FileNotFoundError:
-        raise SandboxError("The sandbox is still starting, or just ending; ask again in a moment.") from None
+        raise SandboxError(STARTING) from None
 
 
 def running() -> bool:

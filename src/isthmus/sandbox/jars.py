@@ -137,8 +137,7 @@ def _retrieve(wanted: JarSet, scratch: Path) -> None:
     try:
         if not ivy.await_stop(FETCH_SECONDS):
             raise SandboxError(
-                f"Fetching {wanted.name} took more than {FETCH_SECONDS:.0f} s. "
-                "Check the network and try again."
+                f"Fetching {wanted.name} took more than {FETCH_SECONDS:.0f} s. Check the network and try again."
             )
     finally:
         ivy.kill()

@@ -30,9 +30,7 @@ def find_java() -> Path:
     java = Path(found)
     release = java_release(java)
     if release < OLDEST_JAVA:
-        raise SandboxError(
-            f"{java} is Java {release}; the sandbox needs {OLDEST_JAVA} or newer. Set JAVA_HOME to one."
-        )
+        raise SandboxError(f"{java} is Java {release}; the sandbox needs {OLDEST_JAVA} or newer. Set JAVA_HOME to one.")
     return java
 
 
@@ -47,7 +45,5 @@ def java_release(java: Path) -> int:
         text = answer.stderr + answer.stdout
     match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
     if match is None:
-        raise SandboxError(
-            f"{java} does not tell its version. Set JAVA_HOME to a JDK {OLDEST_JAVA} or newer."
-        )
+        raise SandboxError(f"{java} does not tell its version. Set JAVA_HOME to a JDK {OLDEST_JAVA} or newer.")
     return int(match.group(1))

@@ -95,9 +95,7 @@ class Broker(Service):
     """One node of a site."""
 
     def __init__(self, site: KafkaSite, node_id: int) -> None:
-        super().__init__(
-            f"Broker {node_id} of sandbox site {site.name!r}", site.directory / f"broker-{node_id}.log"
-        )
+        super().__init__(f"Broker {node_id} of sandbox site {site.name!r}", site.directory / f"broker-{node_id}.log")
         self.site = site
         self.node_id = node_id
         self.data_directory = site.directory / f"data-{node_id}"
@@ -136,9 +134,7 @@ class KafkaSite:
         java_options: Sequence[str] = (),
     ) -> None:
         if directory.exists() and any(directory.iterdir()) and not (directory / MEMORY).exists():
-            raise SandboxError(
-                f"{directory} holds something that is no sandbox site; take another directory."
-            )
+            raise SandboxError(f"{directory} holds something that is no sandbox site; take another directory.")
         self.spec = spec
         self.name = spec.name
         self.directory = directory
@@ -249,9 +245,7 @@ class KafkaSite:
     def format_command(self, broker: Broker) -> list[str]:
         """What formats a broker's data directory."""
         arguments = ["format", "-t", self.cluster_id, "-c", str(broker.properties_path)]
-        return self._ready_runtime().command(
-            "kafka.tools.StorageTool", *arguments, *scram_arguments(self.spec)
-        )
+        return self._ready_runtime().command("kafka.tools.StorageTool", *arguments, *scram_arguments(self.spec))
 
     # -- making -------------------------------------------------------------------------------------
 

@@ -23,9 +23,7 @@ TAIL_BYTES = 65536
 class KeptProcess:
     """One run of a command; start another for the next run."""
 
-    def __init__(
-        self, name: str, command: Sequence[str], log_path: Path, env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], log_path: Path, env: Mapping[str, str] | None = None) -> None:
         self.name = name
         self.log_path = log_path
         log_path.parent.mkdir(parents=True, exist_ok=True)

@@ -34,9 +34,7 @@ class NodeFiles:
     trust_store: Path | None = None
 
 
-def server_properties(
-    spec: KafkaSpec, node_id: int, ports: Sequence[NodePorts], files: NodeFiles
-) -> dict[str, str]:
+def server_properties(spec: KafkaSpec, node_id: int, ports: Sequence[NodePorts], files: NodeFiles) -> dict[str, str]:
     """The settings of node ``node_id`` (from 1) of a site whose nodes have these ports."""
     mine = ports[node_id - 1]
     copies = str(min(3, spec.brokers))

@@ -12,7 +12,8 @@ import os
 import signal
 import sys
 import threading
-from typing import Any
+import time
+from typing import Any, TextIO
 
 from isthmus.errors import IsthmusError
 from isthmus.sandbox.box import Sandbox
@@ -26,9 +27,7 @@ def supervise(request: dict[str, Any]) -> int:
     """Run what was asked for; the exit code."""
     lock_path().parent.mkdir(parents=True, exist_ok=True)
     with lock_path().open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take(lock):
             report({"error": "Another sandbox is just being started."})
             return 1
         directory = request["directory"]
@@ -45,6 +44,17 @@ def supervise(request: dict[str, Any]) -> int:
         finally:
             state_path().unlink(missing_ok=True)
     return 0
+
+
+def take(lock: TextIO) -> bool:
+    """Take the lock, unless another supervisor has it."""
+    for _ in range(20):  # who only looks whether it is held, holds it for an instant
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.05)
+    return False
 
 
 def own(box: Sandbox, request: dict[str, Any]) -> None:

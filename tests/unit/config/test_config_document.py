@@ -103,9 +103,7 @@ def test_the_first_of_several_merged_mappings_wins(good):
 
 
 def test_a_mistake_in_a_merged_mapping_is_placed_where_it_is_written(lines):
-    text = (
-        "sites:\n  a: &a\n    bootstrap: a:1\n    request_timeout: 5\n  b:\n    <<: *a\n    bootstrap: b:1\n"
-    )
+    text = "sites:\n  a: &a\n    bootstrap: a:1\n    request_timeout: 5\n  b:\n    <<: *a\n    bootstrap: b:1\n"
     found = lines(text)
     assert [f.split(" ")[0] for f in found] == ["4:22", "4:22"]
     assert [f.split(" ")[1] for f in found] == ["sites.a.request_timeout:", "sites.b.request_timeout:"]

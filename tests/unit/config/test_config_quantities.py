@@ -63,9 +63,7 @@ def test_rates(text, rate):
     assert parse_rate(text) == rate
 
 
-@pytest.mark.parametrize(
-    "bad", ["", "fast", "10 Mb/s", "10 Mbit", "10/m", "0", "-1", "0.5", 0, -1, True, None, []]
-)
+@pytest.mark.parametrize("bad", ["", "fast", "10 Mb/s", "10 Mbit", "10/m", "0", "-1", "0.5", 0, -1, True, None, []])
 def test_bad_rates(bad):
     with pytest.raises(PydanticCustomError):
         parse_rate(bad)

@@ -53,12 +53,12 @@ def test_it_never_prints(secret, caplog):
     config = Config(sites={"a": model})
     logging.getLogger("test").warning("%s %r %s", secret, secret, config)
     shown = [
-        repr(secret), str(secret), f"{secret}", f"{secret:>20}", f"{secret!r}", "%s" % secret, "{}".format(secret),
+        repr(secret), str(secret), f"{secret}", f"{secret:>20}", f"{secret!r}", "%s" % secret,  # noqa: UP031
         repr(model), str(model), repr(config), repr(model.sasl), str(vars(model.sasl)), caplog.text,
         str(model.model_dump()), model.model_dump_json(), str(config.model_dump(mode="json")),
         json.dumps(secret, default=str), json.dumps(config.model_dump(mode="json")), str([secret]), str({"a": secret}),
         str(dir(secret)),
-    ]  # fmt: skip  # noqa: UP031, UP032
+    ]  # fmt: skip
     assert all("hunter2" not in text for text in shown)
     assert model.model_dump(mode="json")["sasl"]["password"] == "********"
     assert model.model_dump()["sasl"]["password"] == "********"
@@ -108,12 +108,7 @@ def test_no_mistake_shows_a_secret(write, body):
         load(path)
     error = caught.value
     unknown_key = "{hunter2:" in body  # a key is not a secret
-    shown = (
-        "".join(traceback.format_exception(error))
-        + repr(error)
-        + json.dumps(error.to_json())
-        + str(error.fields)
-    )
+    shown = "".join(traceback.format_exception(error)) + repr(error) + json.dumps(error.to_json()) + str(error.fields)
     assert unknown_key or "hunter2" not in shown
     # Nothing hangs on to the validation error, which holds the input.
     assert error.__cause__ is None
@@ -187,9 +182,7 @@ def test_pickling_to_another_process(secret, tmp_path):
     path.write_bytes(pickle.dumps(secret))
     code = f"import pickle, pathlib; print(pickle.loads(pathlib.Path({str(path)!r}).read_bytes()).reveal())"
     environment = {k: v for k, v in os.environ.items() if k != "SECRET_VALUE"} | {"PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, encoding="utf-8", env=environment
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", env=environment)
     assert done.stdout.strip() == VALUE
 
 

@@ -45,13 +45,9 @@ def test_defaults(good):
     assert (site.tls, site.sasl, site.cluster_id, site.request_timeout) == (None, None, None, 30.0)
 
 
-@pytest.mark.parametrize(
-    ("text", "is_on"), [("true", 1), ("yes", 1), ("on", 1), ("false", 0), ("off", 0), ("", 0)]
-)
+@pytest.mark.parametrize(("text", "is_on"), [("true", 1), ("yes", 1), ("on", 1), ("false", 0), ("off", 0), ("", 0)])
 def test_tls_as_a_switch(good, text, is_on):
-    assert (good(f"sites:\n  a:\n    bootstrap: a:1\n    tls: {text}\n").sites["a"].tls is not None) == bool(
-        is_on
-    )
+    assert (good(f"sites:\n  a:\n    bootstrap: a:1\n    tls: {text}\n").sites["a"].tls is not None) == bool(is_on)
 
 
 @pytest.mark.parametrize(
@@ -193,9 +189,7 @@ def test_good_names(good, name):
 
 def test_two_sites_with_one_address(lines):
     text = "sites:\n  a: {bootstrap: 'K1:1,k2:1'}\n  b:\n    bootstrap:\n      - k3:1\n      - k1:1\n"
-    assert lines(text) == [
-        '6:9 sites.b.bootstrap[1]: site "a" has this address too; two sites are two clusters'
-    ]
+    assert lines(text) == ['6:9 sites.b.bootstrap[1]: site "a" has this address too; two sites are two clusters']
 
 
 def test_no_sites(lines):

@@ -31,9 +31,7 @@ def test_expansion(text, expected):
 @pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A:default}", "${A-x}", "${a b}"])
 def test_bad_references(text):
     _, problems = expand(text, {"A": "1"})
-    assert problems == [
-        ("bad variable reference", "write ${NAME} or ${NAME:-default}, or $${ for a plain ${")
-    ]
+    assert problems == [("bad variable reference", "write ${NAME} or ${NAME:-default}, or $${ for a plain ${")]
 
 
 def test_the_value_of_a_variable_is_not_expanded_again():
@@ -41,9 +39,7 @@ def test_the_value_of_a_variable_is_not_expanded_again():
 
 
 def test_every_missing_variable_is_reported_at_its_place(lines):
-    text = (
-        "sites:\n  a:\n    bootstrap: ${NO_1}:9092\n    cluster_id: ${NO_2}\n    request_timeout: ${NO_3}\n"
-    )
+    text = "sites:\n  a:\n    bootstrap: ${NO_1}:9092\n    cluster_id: ${NO_2}\n    request_timeout: ${NO_3}\n"
     assert lines(text) == [
         "3:16 sites.a.bootstrap: variable NO_1 is not set; set it, or write ${NO_1:-default}",
         "4:17 sites.a.cluster_id: variable NO_2 is not set; set it, or write ${NO_2:-default}",

@@ -120,12 +120,8 @@ def _values() -> st.SearchStrategy[object]:
         "null",
         "é\n",
     ]
-    scalars = (
-        st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(words) | st.text(max_size=8)
-    )
-    keys = st.sampled_from(
-        ["env", "file", "include", "from", "to", "timestamp", "offsets", "name", "0", "<<", "x"]
-    )
+    scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(words) | st.text(max_size=8)
+    keys = st.sampled_from(["env", "file", "include", "from", "to", "timestamp", "offsets", "name", "0", "<<", "x"])
     return st.recursive(
         scalars,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
@@ -138,6 +134,15 @@ def _spots(node, path=()):
     items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in items:
         yield from _spots(value, (*path, key))
+
+
+def found_in(text):
+    """The mistakes in a text; any other exception is a bug."""
+    try:
+        loads(text)
+    except ConfigError as error:
+        return error.mistakes or pytest.fail("an error without a mistake")
+    return []
 
 
 PLAIN_GOOD = YAML(typ="safe", pure=True).load(GOOD)
@@ -155,22 +160,15 @@ def test_any_value_anywhere_is_good_or_a_mistake_with_a_place(spot, value, more)
     if isinstance(node, dict):
         node["another"] = more
     text = json.dumps(node["root"] if not spot else data)
-    try:
-        loads(text)
-    except ConfigError as error:
-        assert error.mistakes
-        for mistake in error.mistakes:
-            assert mistake["line"] == 1
-            assert 1 <= mistake["column"] <= len(text)
+    for mistake in found_in(text):
+        assert mistake["line"] == 1
+        assert 1 <= mistake["column"] <= len(text)
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(alphabet="ab:{}[]-?!&*|>%@`'\"\\#,\n\t $<\x00é1", max_size=40))
 def test_any_text_is_good_or_a_mistake(text):
-    try:
-        loads(text)
-    except ConfigError as error:
-        assert error.mistakes
+    found_in(text)
 
 
 def test_the_schema_knows_every_key():

@@ -86,4 +86,4 @@ def test_numba_keeps_its_own_cache_for_others() -> None:
 
     import isthmus.records.scan  # noqa: F401
 
-    assert config.CACHE_DIR == os.environ.get("NUMBA_CACHE_DIR", "")
+    assert os.environ.get("NUMBA_CACHE_DIR", "") == config.CACHE_DIR
