@@ -99,7 +99,8 @@ def _site_maker(box: Sandbox) -> Iterator[Callable[..., KafkaSite]]:
 
     yield make
     for name in made:
-        box.remove(name)
+        if name in box.sites:
+            box.remove(name)
 
 
 # -- names and chance -------------------------------------------------------------------------------

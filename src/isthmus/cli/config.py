@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
-from isthmus.config import Config, config_error, json_schema, load
+from isthmus.config import Config, config_error, json_schema, load, place
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,9 +36,9 @@ def check(
     loaded = load(config)
     if live:
         # Needs the wire, which the other verbs of this file do without.
-        mistakes = import_module("isthmus.kafka.check").check_live(loaded)
-        if mistakes:
-            raise config_error(mistakes)
+        problems = import_module("isthmus.engine.check").check_live(loaded)
+        if problems:
+            raise config_error(place(config, problems))
     result = {
         "file": str(config),
         "sites": len(loaded.sites),

@@ -36,9 +36,7 @@ def up(
     ] = None,
     brokers: Annotated[int, typer.Option(help="Brokers of each site, usually 1 or 3.")] = 1,
     version: VersionOption = DEFAULT_KAFKA,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="TLS with a certificate authority of the site's own.")
-    ] = False,
+    tls: Annotated[bool, typer.Option("--tls", help="TLS with a certificate authority of the site's own.")] = False,
     mutual_tls: Annotated[bool, typer.Option("--mutual-tls", help="TLS both ways.")] = False,
     sasl: Annotated[
         str | None,
@@ -110,9 +108,7 @@ def status(json: JsonOption = False) -> None:
 @app.command(epilog=examples("isthmus sandbox fetch", "isthmus sandbox fetch --version 3.9.2 --verify"))
 def fetch(
     version: VersionOption = DEFAULT_KAFKA,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte that was fetched before.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read every byte that was fetched before.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Fetch Kafka now, so that the first start needs no network."""

@@ -6,7 +6,7 @@ public names are re-exported here once.
 
 from isthmus.config.config import Config
 from isthmus.config.link import Headers, Link, StartOffsets, StartTimestamp
-from isthmus.config.loader import load, loads
+from isthmus.config.loader import load, loads, place
 from isthmus.config.mistakes import Mistake, config_error, render
 from isthmus.config.names import is_internal
 from isthmus.config.paths import LocalFile
@@ -33,5 +33,6 @@ __all__ = [
     "json_schema",
     "load",
     "loads",
+    "place",
     "render",
 ]

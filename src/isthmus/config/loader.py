@@ -7,6 +7,7 @@ sites must satisfy together is judged with whatever is good, so that no mistake 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -70,6 +71,13 @@ def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str]
     if config is None or mistakes:
         raise config_error(_without_echoes(mistakes, document))
     return config
+
+
+def place(path: str | os.PathLike[str], problems: Sequence[Problem]) -> list[Mistake]:
+    """Problems that were found elsewhere (by asking the sites), each with its place in the file."""
+    file = os.fspath(path)
+    document = read(Path(file).read_text(encoding="utf-8-sig"), file, os.environ)
+    return [_place(document, problem.loc, problem._replace(loc=())) for problem in problems]
 
 
 def _written_names(document: Document) -> list[Mistake]:

@@ -4,7 +4,8 @@ Invariant: every place (start, length) lies inside ``data`` or ``tail``, because
 ``from_arrow`` make them; kernels that come later trust columns and never trust bytes. All columns have
 one length. Offsets ascend strictly.
 
-A rule never touches what it was given. It returns a copy made by ``with_columns`` in which some columns
+A rule never changes what it was given (the type is not frozen only because making a frozen one
+takes five times as long). It returns a copy made by ``with_columns`` in which some columns
 were replaced:
 
 - to drop records, ``dropped`` with ones;
@@ -27,7 +28,7 @@ Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Records:
     """One column a field; row i is record i. Lengths of -1 mean null, which is not the same as empty."""
 

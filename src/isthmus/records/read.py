@@ -172,9 +172,7 @@ def _account(group: Group, batches: Longs, next_offset: int) -> None:
         return
     group.next_offset = max(next_offset, int(batches[-1, scan.LAST_OFFSET]) + 1)
     group.source_bytes = int(batches[-1, scan.END] - batches[0, scan.AT])
-    left_out = batches[:, scan.VERDICT] == scan.ABORTED
-    if left_out.any():
-        group.aborted = int(batches[left_out, scan.COUNT].sum())
+    group.aborted = int(batches[batches[:, scan.VERDICT] == scan.ABORTED, scan.COUNT].sum())
 
 
 def _offset_after_bad(row: Longs, next_offset: int, moved: bool) -> int:

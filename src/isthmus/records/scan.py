@@ -48,6 +48,8 @@ BAD_FIELDS = 8
 OLD_FORMAT = 9
 UNKNOWN_FORMAT = 10
 
+_NO_ENTRIES = np.empty(0, np.int64)
+
 #: Rows of the table. More batches than that are scanned in turns, so memory stays bounded.
 ROWS = 8192
 
@@ -70,17 +72,18 @@ def _is_abort_marker(data: Any, start: Any, end: Any) -> Any:
     return read_int16(data, at + 2) == 0
 
 
-@kernel(f"UniTuple(int64, 3)({READ_BYTES}, int64, int64[:, ::1])")
-def locate(data: Any, at: int, table: Any) -> tuple[int, int, int]:
-    """Fill ``table`` with the batches from ``at`` on; rows, where to go on, and whether that is all.
+@kernel(f"UniTuple(int64, 4)({READ_BYTES}, int64, int64[:, ::1])")
+def locate(data: Any, at: int, table: Any) -> tuple[int, int, int, int]:
+    """Fill ``table`` with the batches from ``at`` on.
 
-    Small batches have their checksum checked here, large ones are left ``UNCHECKED``.
+    Small batches have their checksum checked here, large ones are left ``UNCHECKED``. Returns how many rows
+    there are, where to go on, whether that is all, and how many rows are unchecked.
     """
     size = len(data)
-    rows = 0
+    rows = unchecked = 0
     while at + layout.CRC <= size:
         if rows == len(table):
-            return rows, at, 0
+            return rows, at, 0, unchecked
         row = table[rows]
         length = read_int32(data, at + layout.LENGTH)
         magic = data[at + layout.MAGIC]
@@ -113,12 +116,13 @@ def locate(data: Any, at: int, table: Any) -> tuple[int, int, int]:
         row[PRODUCER_ID] = read_int64(data, at + layout.PRODUCER_ID)
         if end - at >= SMALL:
             row[VERDICT] = UNCHECKED
+            unchecked += 1
         elif crc32c_small(data, at + layout.ATTRIBUTES, end) != read_uint32(data, at + layout.CRC):
             row[VERDICT] = BAD_CHECKSUM
         else:
             row[VERDICT] = DATA
         at = end
-    return rows, at, 1
+    return rows, at, 1, unchecked
 
 
 def check_large(data: npt.NDArray[np.uint8], table: npt.NDArray[np.int64]) -> None:
@@ -211,18 +215,21 @@ class Scanner:
         self._position = position
         self._table = table
         self._at = self._next_offset = self._next_aborted = 0
-        entries = np.array(sorted(aborted, key=lambda entry: entry[1]), np.int64).reshape(-1, 2)
-        self._producers, slots = np.unique(entries[:, 0], return_inverse=True)
-        self._first = np.ascontiguousarray(entries[:, 1])
-        self._slots = slots.astype(np.int64)
+        self._first = self._slots = self._producers = _NO_ENTRIES
+        if aborted:
+            entries = np.array(sorted(aborted, key=lambda entry: entry[1]), np.int64)
+            self._producers, slots = np.unique(entries[:, 0], return_inverse=True)
+            self._first = np.ascontiguousarray(entries[:, 1])
+            self._slots = slots.astype(np.int64)
         self._active = np.zeros(len(self._producers), np.uint8)
 
     def turn(self) -> npt.NDArray[np.int64]:
         """The rows of the next batches."""
-        rows, self._at, done = locate(self._data, self._at, self._table)
+        rows, self._at, done, unchecked = locate(self._data, self._at, self._table)
         self.done = bool(done)
         found = self._table[:rows]
-        check_large(self._data, found)
+        if unchecked:
+            check_large(self._data, found)
         self._next_offset, self._next_aborted = judge(
             self._data,
             found,

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from isthmus.errors import SandboxError
+from isthmus.sandbox.cache import locked
 from isthmus.sandbox.kafka import KafkaSite
 from isthmus.sandbox.spark import SparkCluster
 from isthmus.sandbox.spec import DEFAULT_KAFKA, KafkaSpec
@@ -39,12 +40,15 @@ class Sandbox:
         if directory is None:
             home = Path(tempfile.gettempdir(), f"isthmus-sandbox-{os.getuid()}")
             home.mkdir(mode=0o700, exist_ok=True)
-            _sweep(home)
-            self.directory = Path(tempfile.mkdtemp(dir=home))
+            # In turns, or one would sweep the directory that another has made and not locked yet.
+            with locked(home / "sweep.lock"):
+                _sweep(home)
+                self.directory = Path(tempfile.mkdtemp(dir=home))
+                self._lock = _take_ownership(self.directory)
         else:
             self.directory = Path(directory).absolute()
             self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _take_ownership(self.directory)
+            self._lock = _take_ownership(self.directory)
         self.sites: dict[str, KafkaSite] = {}
         self.spark_clusters: list[SparkCluster] = []
 
@@ -111,11 +115,8 @@ class Sandbox:
         return cluster
 
     def remove(self, name: str) -> None:
-        """Kill a site and, unless the directory is to be kept, its data; the name is free again."""
-        site = self.sites.pop(name)
-        site.discard()
-        if not self._keep:
-            shutil.rmtree(site.directory, ignore_errors=True)
+        """End a site and, unless the directory is to be kept, remove its data; the name is free again."""
+        self._end(self.sites.pop(name))
 
     def close(self) -> None:
         """End every process and throw the directory away. Safe to call twice."""
@@ -125,8 +126,6 @@ class Sandbox:
             with ThreadPoolExecutor(len(members)) as pool:
                 list(pool.map(self._end, members))
         if not self._keep:
-            for member in members:
-                shutil.rmtree(member.directory, ignore_errors=True)
             (self.directory / OWNER_LOCK).unlink(missing_ok=True)
             with suppress(OSError):  # not ours alone
                 self.directory.rmdir()
@@ -141,9 +140,12 @@ class Sandbox:
         self.close()
 
     def _end(self, member: KafkaSite | SparkCluster) -> None:
-        if self._keep and isinstance(member, KafkaSite):
+        kept = self._keep and isinstance(member, KafkaSite)
+        if kept:
             member.stop()  # a kept log should not need recovery
         member.discard()
+        if not kept:
+            shutil.rmtree(member.directory, ignore_errors=True)
 
 
 def _take_ownership(directory: Path) -> TextIO:
@@ -164,4 +166,4 @@ def _sweep(home: Path) -> None:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory, ignore_errors=True)
         except OSError:
-            continue  # in use, or just being made
+            continue  # in use, or no sandbox

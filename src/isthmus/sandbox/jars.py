@@ -144,7 +144,7 @@ def _retrieve(wanted: JarSet, scratch: Path) -> None:
     if ivy.wait() != 0 or not any((scratch / "lib").glob("*.jar")):
         raise SandboxError(
             f"Ivy could not fetch {wanted.name}. Check the version and the network; "
-            f"ISTHMUS_IVY_SETTINGS can name an Ivy settings file. It said:\n{ivy.log_tail()}"
+            f"ISTHMUS_IVY_SETTINGS can name an Ivy settings file. It said:\n{ivy.log_excerpt()}"
         )
     description.unlink()
     ivy.log_path.unlink()

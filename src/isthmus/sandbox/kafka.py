@@ -27,7 +27,7 @@ from isthmus.sandbox.certificates import make_certificates
 from isthmus.sandbox.class_archive import class_archive
 from isthmus.sandbox.jars import fetch, kafka_jars
 from isthmus.sandbox.java import find_java
-from isthmus.sandbox.ports import ReservedPort
+from isthmus.sandbox.ports import ReservedPort, answers
 from isthmus.sandbox.process import KeptProcess
 from isthmus.sandbox.properties import NodeFiles, NodePorts, scram_arguments, server_properties, written
 from isthmus.sandbox.readiness import site_answers
@@ -117,7 +117,7 @@ class Broker(Service):
         log_path = self.log_path.with_suffix(".format.log")
         tool = KeptProcess(f"The storage tool of {self.label}", self.site.format_command(self), log_path)
         if not tool.await_stop(FORMAT_SECONDS) or tool.wait() != 0:
-            raise SandboxError(f"{self.label} could not be formatted:\n{tool.log_tail()}")
+            raise SandboxError(f"{self.label} could not be formatted:\n{tool.log_excerpt()}")
 
     def command(self) -> list[str]:
         return self.site.broker_command(self)
@@ -133,8 +133,6 @@ class KafkaSite:
         runtime: KafkaRuntime | None = None,
         java_options: Sequence[str] = (),
     ) -> None:
-        if directory.exists() and any(directory.iterdir()) and not (directory / MEMORY).exists():
-            raise SandboxError(f"{directory} holds something that is no sandbox site; take another directory.")
         self.spec = spec
         self.name = spec.name
         self.directory = directory
@@ -147,6 +145,7 @@ class KafkaSite:
         self._promised = False
         self._starting: Future[None] | None = None
         self._discarded = threading.Event()
+        self._remembered = self._recall()
 
     # -- addresses and access ----------------------------------------------------------------------
 
@@ -220,9 +219,10 @@ class KafkaSite:
     def wait_for(self, brokers: Sequence[Broker]) -> None:
         """Wait until these brokers take part in the site."""
         deadline = time.monotonic() + START_SECONDS
+        client_ports = [broker.port for broker in brokers]
         inner_ports = [self.ports[broker.node_id - 1].inner for broker in brokers]
         node_ids = [broker.node_id for broker in brokers]
-        while not site_answers(inner_ports, node_ids):
+        while not (all(answers(port) for port in client_ports) and site_answers(inner_ports, node_ids)):
             for broker in brokers:
                 broker.raise_if_dead()
             if self._discarded.is_set():
@@ -272,10 +272,9 @@ class KafkaSite:
     def _make(self) -> None:
         if self._promised:
             return
-        remembered = self._remembered()
-        self.cluster_id = remembered.get("cluster_id", "")
+        self.cluster_id = self._remembered.get("cluster_id", "")
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._choose_ports(remembered.get("ports", []))
+        self._choose_ports(self._remembered.get("ports", []))
         if self.spec.tls:
             make_certificates(access.certificates(self.directory).directory, self.spec.users)
         access.write_secrets(self.spec, self.directory)
@@ -283,12 +282,16 @@ class KafkaSite:
         if not self.cluster_id:
             self._format()
 
-    def _remembered(self) -> dict[str, Any]:
-        """What an earlier owner of a kept directory wrote down."""
+    def _recall(self) -> dict[str, Any]:
+        """What an earlier owner of a kept directory wrote down; nothing, if the directory is new."""
+        if not self.directory.exists() or not any(self.directory.iterdir()):
+            return {}
         try:
             found: dict[str, Any] = json.loads((self.directory / MEMORY).read_text())
         except FileNotFoundError:
-            return {}
+            raise SandboxError(
+                f"{self.directory} holds something that is no sandbox site; take another directory."
+            ) from None
         if found["shape"] != self._shape():
             raise SandboxError(
                 f"{self.directory} holds a site of another shape: {found['shape']}, not {self._shape()}. "

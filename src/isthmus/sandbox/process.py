@@ -7,6 +7,7 @@ Java process.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from pathlib import Path
 from isthmus.errors import SandboxError
 
 KEEPER = Path(__file__).with_name("keeper.py")
-TAIL_LINES = 20
-TAIL_BYTES = 65536
+EXCERPT_LINES = 20
+MOST_LOG_BYTES = 1 << 20
+FAULT = re.compile(r"\b(ERROR|FATAL)\b|Exception\b|Error:")
 
 
 class KeptProcess:
@@ -42,7 +44,7 @@ class KeptProcess:
         first_line = self._keeper.stdout.readline()
         if not first_line:
             self._reap()
-            raise SandboxError(f"{name} could not be started:\n{self.log_tail()}")
+            raise SandboxError(f"{name} could not be started:\n{self.log_excerpt()}")
         self.pid = int(first_line)
 
     @property
@@ -93,15 +95,22 @@ class KeptProcess:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
 
-    def log_tail(self, lines: int = TAIL_LINES) -> str:
-        """The end of what this run logged, for error messages."""
+    def log_excerpt(self, lines: int = EXCERPT_LINES) -> str:
+        """What this run logged last, or from its first error on; for error messages."""
+        log = [line for line in self.log().splitlines() if line.strip()]
+        # A shutdown in good order can follow the reason by hundreds of lines.
+        fault = next((index for index, line in enumerate(log) if FAULT.search(line)), len(log))
+        start = max(0, min(fault, len(log) - lines))
+        return "\n".join(log[start : start + lines])
+
+    def log(self) -> str:
+        """What this run logged; its end, if that is much."""
         try:
-            with self.log_path.open("rb") as log:
-                log.seek(max(self._log_start, self.log_path.stat().st_size - TAIL_BYTES))
-                text = log.read().decode(errors="replace")
+            with self.log_path.open("rb") as handle:
+                handle.seek(max(self._log_start, self.log_path.stat().st_size - MOST_LOG_BYTES))
+                return handle.read().decode(errors="replace")
         except OSError:
-            return "(no log)"
-        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+            return ""
 
     def signal_group(self, number: signal.Signals) -> None:
         """A signal to the command and to what it started."""

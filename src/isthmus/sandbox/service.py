@@ -82,10 +82,11 @@ class Service(ABC):
         """Say why, if the process has ended."""
         if self.alive:
             return
-        tail = self._process.log_tail() if self._process is not None else "(never started)"
+        if self._process is None:
+            raise SandboxError(f"{self.label} was never started.")
         raise ServiceDiedError(
-            f"{self.label} died. Its log is {self.log_path}; the end of it:\n{tail}",
-            port_taken="Address already in use" in tail,
+            f"{self.label} died. Its log, {self.log_path}, says:\n{self._process.log_excerpt()}",
+            port_taken="Address already in use" in self._process.log(),
         )
 
     def _running(self) -> KeptProcess:

@@ -22,8 +22,9 @@ from isthmus.sandbox.service import Service
 
 START_SECONDS = 90.0
 POLL_SECONDS = 0.1
-# Spark's own choice of a log level and a daemon's heap (1 GiB) are meant for servers.
+# Spark's own choices for its daemons (a heap of 1 GiB above all) are meant for servers.
 DAEMON_HEAP = "256m"
+FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class SparkDaemon(Service):
@@ -45,15 +46,15 @@ class SparkDaemon(Service):
         return [str(spark_class), self._main, "--host", "127.0.0.1", *self._arguments]
 
     def environment(self) -> Mapping[str, str]:
-        # A worker hands its environment on to executors: they must find the Python that runs us.
+        # Whatever the user has set for another Spark does not matter to this one.
         return {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")} | {
             "SPARK_HOME": str(pyspark_directory()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": DAEMON_HEAP,
+            "SPARK_DAEMON_JAVA_OPTS": FAST_START,
+            "SPARK_LAUNCHER_OPTS": FAST_START,
             "SPARK_LOCAL_DIRS": str(self._cluster.directory / "scratch"),
             "SPARK_CONF_DIR": str(self._cluster.directory / "conf"),
-            "JAVA_HOME": str(find_java().resolve().parent.parent),
-            "PYSPARK_PYTHON": sys.executable,
         }
 
 
@@ -90,7 +91,11 @@ class SparkCluster:
         return f"spark://127.0.0.1:{self._port.number}"
 
     def session_config(self) -> dict[str, str]:
-        """Settings for a session on this cluster: everything on 127.0.0.1, with the Python that runs us."""
+        """Settings for a session on this cluster: everything on 127.0.0.1, with the Python that runs us.
+
+        pyspark takes the Python of its tasks from PYSPARK_PYTHON when the session is made, so that should be
+        ``sys.executable`` too.
+        """
         return {
             "spark.master": self.master_url,
             "spark.driver.host": "127.0.0.1",
@@ -100,6 +105,7 @@ class SparkCluster:
 
     def start(self) -> None:
         """Start master and workers, and wait until they know each other."""
+        find_java()  # Spark looks in the same places, but does not say what is missing
         (self.directory / "conf").mkdir(parents=True, exist_ok=True)
         for daemon in (self.master, *self.workers):
             daemon.launch()

@@ -13,6 +13,7 @@ import pytest
 from isthmus import __version__
 from isthmus.cli import main
 from isthmus.config import json_schema, load
+from isthmus.config.mistakes import Problem
 
 GOOD = "sites:\n  a: {bootstrap: 'a:1'}\n  b: {bootstrap: 'b:1'}\nlinks:\n  l: {from: a, to: b, topics: [x]}\n"
 BAD = GOOD.replace("topics", "topcis")
@@ -148,13 +149,13 @@ def test_where_the_file_comes_from(capsys, monkeypatch):
 def test_check_live_asks_the_sites(capsys, monkeypatch):
     put(GOOD)
     asked = []
-    live = {"file": "", "line": None, "column": None, "path": "sites.a", "problem": "cannot be reached", "hint": ""}
-    module = types.ModuleType("isthmus.kafka.check")
+    live = Problem(("sites", "a"), "cannot be reached")
+    module = types.ModuleType("isthmus.engine.check")
     module.check_live = lambda config: asked.append(config) or list(answers)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "isthmus.kafka.check", module)
+    monkeypatch.setitem(sys.modules, "isthmus.engine.check", module)
     answers = [live]
     assert main(["config", "check", "--live"]) == 3
-    assert capsys.readouterr().err == "sites.a: cannot be reached\n1 mistake\n"
+    assert capsys.readouterr().err == "isthmus.yaml:2:6: sites.a: cannot be reached\n1 mistake\n"
     answers = []
     assert main(["config", "check", "--live"]) == 0
     assert "asked live" in capsys.readouterr().out

@@ -1,0 +1,70 @@
+"""Judging a configuration against the real sites: addresses, credentials, identities, rights, names.
+
+Invariant: reads only; every problem of every site and link is found in one go, and placed where the file says it.
+"""
+
+from __future__ import annotations
+
+import kafka.errors as kerrors
+
+from isthmus.config import Config, Link
+from isthmus.config.mistakes import Problem
+from isthmus.engine.plan import discover
+from isthmus.errors import AuthenticationFailed, ConfigError, IsthmusError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.loop import Loop
+from isthmus.rules import compile_rules
+
+
+def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
+    """What is wrong when the sites are asked."""
+    loop = Loop()
+    clusters: dict[str, Cluster] = {}
+    problems: list[Problem] = []
+    try:
+        for name, site in config.sites.items():
+            cluster = Cluster(site, loop, "isthmus-check")
+            try:
+                loop.run(cluster.connect, timeout)
+            except IsthmusError as error:
+                key = "sasl" if isinstance(error, AuthenticationFailed) else "bootstrap"
+                problems.append(Problem(("sites", name, key), error.message))
+                cluster.close()
+                continue
+            clusters[name] = cluster
+            if site.cluster_id and cluster.cluster_id != site.cluster_id:
+                found = f"the site answers as cluster {cluster.cluster_id}"
+                problems.append(Problem(("sites", name, "cluster_id"), found, "was it rebuilt?"))
+        for link in config.links.values():
+            problems += _check_link(link, clusters)
+    finally:
+        for cluster in clusters.values():
+            cluster.close()
+        loop.close()
+    return problems
+
+
+def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
+    at = ("links", link.name)
+    problems: list[Problem] = []
+    try:
+        compile_rules(link)
+    except ConfigError as error:
+        problems.append(Problem((*at, "rules"), error.message))
+    source, target = clusters.get(link.source), clusters.get(link.target)
+    if source and target and source.cluster_id and source.cluster_id == target.cluster_id:
+        words = f"sites {link.source} and {link.target} are one cluster ({source.cluster_id})"
+        problems.append(Problem((*at, "to"), words, "a link to itself would copy its own copies for ever"))
+    if source is None:
+        return problems
+    try:
+        topics = source.call(discover, source, link)
+        if not topics and not any(entry.startswith("/") for entry in link.topics.include):
+            names = ", ".join(link.topics.include)
+            words = f"none of {names} exists at site {link.source}, or we may not describe them"
+            problems.append(Problem((*at, "topics"), words, "grant ALLOW DESCRIBE and READ, or correct the names"))
+    except ConfigError as error:
+        problems.append(Problem((*at, "rename"), error.message))
+    except kerrors.KafkaError as error:
+        problems.append(Problem((*at, "from"), source.explain(error, "listing topics").message))
+    return problems

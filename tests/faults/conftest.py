@@ -1,0 +1,92 @@
+"""Fixtures of the fault tests: chance from the run's seed, a link between two sites, processes to be hit."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ledger import Judge, Load, create_topic
+from nursery import Nursery
+
+if TYPE_CHECKING:
+    from isthmus.sandbox import KafkaSite
+
+_counter = itertools.count(1)
+
+
+@dataclass
+class Scene:
+    """A topic at a source, and a link that copies it; both names are no other test's."""
+
+    source: KafkaSite
+    target: KafkaSite
+    topic: str
+    partitions: int
+    link: str
+    config: Path
+    rng: random.Random
+
+    def load(self, rate: int = 2000) -> Load:
+        return Load(self.source, self.topic, self.partitions, self.rng, rate)
+
+    def judge(self) -> Judge:
+        return Judge(self.source, self.target, self.topic, self.partitions)
+
+
+@pytest.fixture
+def rng(seed: int, request: pytest.FixtureRequest) -> random.Random:
+    """Chance for one test: the same for the same seed, whichever other tests run."""
+    return random.Random(f"{seed} {request.node.nodeid}")
+
+
+@pytest.fixture
+def make_scene(tmp_path: Path, rng: random.Random) -> Callable[..., Scene]:
+    """Creates a topic and writes an isthmus.yaml that links it."""
+
+    def make(
+        source: KafkaSite,
+        target: KafkaSite,
+        partitions: int = 4,
+        site: dict[str, Any] | None = None,
+        spark: dict[str, Any] | None = None,
+        **link: Any,
+    ) -> Scene:
+        number = f"{os.getpid()}-{next(_counter)}"
+        scene = Scene(source, target, f"topic-{number}", partitions, f"link-{number}", tmp_path / "isthmus.yaml", rng)
+        create_topic(source, scene.topic, partitions, min(3, len(source.brokers)))
+        body = {
+            "sites": {
+                "source": {**source.site_yaml(), **(site or {})},
+                "target": {**target.site_yaml(), **(site or {})},
+            },
+            "links": {
+                scene.link: {
+                    "from": "source",
+                    "to": "target",
+                    "topics": [scene.topic],
+                    "commit_interval": "200ms",
+                    **link,
+                }
+            },
+            "spark": spark or {},
+        }
+        scene.config.write_text(json.dumps(body))  # JSON is YAML
+        return scene
+
+    return make
+
+
+@pytest.fixture
+def nursery(tmp_path: Path) -> Iterator[Nursery]:
+    """Makes processes that plan and copy without Spark."""
+    directory = tmp_path / "nursery"
+    directory.mkdir()
+    with Nursery(directory) as made:
+        yield made

@@ -1,0 +1,142 @@
+"""Named points of a copy and of a plan, at which a process can be made to die or to freeze.
+
+    point         where                                        what is open at that moment
+    fence         a task takes its transactional id            nothing, or what a predecessor left
+    look          after the fence, before the claim is read
+    read          after the claim, before progress is read
+    produce       before the first batch leaves
+    produced      the first batch is on the wire               a transaction, its answer unknown
+    map           records are appended, map not yet            a transaction
+    progress      before TxnOffsetCommit                       a transaction with records and map
+    end           after TxnOffsetCommit, before EndTxn         a complete transaction
+    ended         EndTxn is on the wire                        its answer unknown
+    next          EndTxn was answered                          nothing
+    claim         a planner, before it writes its claim        nothing
+    claimed       a planner, after its claim, before the fence
+    fenced        a planner, after the fence
+    start         a planner, before it writes progress
+    started       a planner, after it wrote progress
+
+Installed by patching, in the process that is to be hit; the product has no hooks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kafka.protocol.producer import EndTxnRequest
+
+from isthmus.engine import copy, plan
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.produce import Producer
+
+COPY = ("fence", "look", "read", "produce", "produced", "map", "progress", "end", "ended", "next")
+PLAN = ("claim", "claimed", "fenced", "start", "started")
+
+
+def install(point: str, nth: int, act: Callable[[], None]) -> None:
+    """Make ``act`` happen when this process reaches ``point`` for the ``nth`` time (from 1)."""
+    left = [nth]
+
+    def hit() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            act()
+
+    _INSTALLERS[point](hit)
+
+
+def _before(owner: Any, name: str, when: Callable[..., bool] = lambda *a, **k: True) -> Callable[[Any], None]:
+    def installer(hit: Callable[[], None]) -> None:
+        original = getattr(owner, name)
+
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if when(*args, **kwargs):
+                hit()
+            return original(*args, **kwargs)
+
+        setattr(owner, name, wrapped)
+
+    return installer
+
+
+def _after(owner: Any, name: str) -> Callable[[Any], None]:
+    def installer(hit: Callable[[], None]) -> None:
+        original = getattr(owner, name)
+
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            result = await original(*args, **kwargs)
+            hit()
+            return result
+
+        setattr(owner, name, wrapped)
+
+    return installer
+
+
+async def _written(cluster: Cluster) -> None:
+    """Returns when the kernel has every byte that was to be sent to the site."""
+    while True:
+        await cluster.loop.sleep(0)
+        connections = cluster._manager._conns.values()
+        if not any(c.initializing or (c.transport and c.transport._writing) for c in connections):
+            return
+
+
+def _first_batch_sent(hit: Callable[[], None]) -> None:
+    original = Producer._send
+
+    def wrapped(self: Producer, node: int, batches: Any) -> Any:
+        future = original(self, node, batches)
+        if self.transactional_id is not None and not self._opened:
+
+            async def act() -> None:
+                await _written(self._cluster)
+                hit()
+
+            self._loop.spawn(act())
+        return future
+
+    Producer._send = wrapped  # type: ignore[method-assign]
+
+
+def _end_sent(hit: Callable[[], None]) -> None:
+    original = Cluster.request
+
+    async def wrapped(self: Cluster, request: Any, node: int | None = None, timeout: float | None = None) -> Any:
+        if not isinstance(request, EndTxnRequest):
+            return await original(self, request, node, timeout)
+        future = self.send(request, node, timeout)
+        await _written(self)
+        hit()
+        return await future
+
+    Cluster.request = wrapped  # type: ignore[method-assign]
+
+
+def _is_map(_: Producer, round_: dict[tuple[str, int], Any]) -> bool:
+    return any(topic.endswith(".map") for topic, _ in round_)
+
+
+def _reads_progress(*_: Any, stable: bool = True) -> bool:
+    return stable
+
+
+_INSTALLERS: dict[str, Callable[[Callable[[], None]], None]] = {
+    "fence": _before(Producer, "begin"),
+    "look": _after(Producer, "begin"),
+    "read": _before(copy, "group_offsets", _reads_progress),
+    "produce": _before(Producer, "_open"),
+    "produced": _first_batch_sent,
+    "map": _before(Producer, "produce", _is_map),
+    "progress": _before(Producer, "_commit_progress"),
+    "end": _before(Producer, "_end"),
+    "ended": _end_sent,
+    "next": _after(Producer, "_end"),
+    "claim": _before(plan, "commit_group_offsets", lambda _, __, offsets: any(t.endswith(".map") for t, _ in offsets)),
+    "claimed": _before(plan.Planner, "_fence"),
+    "fenced": _after(plan.Planner, "_fence"),
+    "start": _before(plan, "commit_group_offsets", lambda _, __, offsets: not any(t.endswith(".map") for t, _ in offsets)),
+    "started": _after(plan.Planner, "_ensure_progress"),
+}
