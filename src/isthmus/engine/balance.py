@@ -31,8 +31,14 @@ def deal(
     known: list[set[int]] = [set() for _ in range(slots)]
     weight = {p: weights.get(p, 0.0) + IDLE_WEIGHT for p in partitions}
     mean = sum(weight.values()) / max(1, slots)
-    # Equal weights are ordered by leader: neighbours then share one, and by name: the same input, the same deal.
-    for partition in sorted(partitions, key=lambda p: (-weight[p], leaders.get(p, -1), p)):
+    # Among equal weights, leaders take turns, so that each finds a slot of its own first; then names decide, so that
+    # the same input is dealt the same way.
+    turn: dict[Partition, int] = {}
+    seen: dict[int, int] = {}
+    for partition in sorted(partitions):
+        leader = leaders.get(partition, -1)
+        turn[partition] = seen[leader] = seen.get(leader, -1) + 1
+    for partition in sorted(partitions, key=lambda p: (-weight[p], turn[p], p)):
         leader = leaders.get(partition, -1)
         least = min(loads)
         near = [s for s in range(slots) if loads[s] <= least + NEAR * mean]
