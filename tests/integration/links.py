@@ -448,7 +448,7 @@ def job_of(setup: Setup, link: str | None = None, slots: int = 2) -> Job:
 
 
 def copy_until_caught_up(
-    setup: Setup, link: str | None = None, slots: int = 2, timeout: float = 90.0
+    setup: Setup, link: str | None = None, slots: int = 2, timeout: float = 90.0, faults_are_fine: bool = False
 ) -> list[LeaseResult]:
     """One lease that ends when all that was at the source is copied, or stands still with a fault."""
     planner = Planner(job_of(setup, link, slots))
@@ -458,7 +458,10 @@ def copy_until_caught_up(
         goal = planner.source.call(list_offsets, planner.source, wanted)
     finally:
         planner.close()
-    return _carry_out([lease for lease in leases if lease.assignments], goal, time.monotonic() + timeout)
+    results = _carry_out([lease for lease in leases if lease.assignments], goal, time.monotonic() + timeout)
+    stopped = {partition: words for result in results for partition, words in result.faults.items()}
+    assert faults_are_fine or not stopped, stopped
+    return results
 
 
 def _carry_out(leases: Sequence[Lease], goal: Mapping[Any, Any], deadline: float) -> list[LeaseResult]:

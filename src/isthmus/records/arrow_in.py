@@ -151,7 +151,7 @@ def from_arrow(batch: Any, before: Records) -> Records:
         ints[6],
         np.zeros(rows, np.uint8),
         NO_BYTES,
-        np.zeros(rows + 1, np.int32),
+        np.zeros(rows + 1, np.int64),
         np.zeros(rows, np.int32),
     )
 

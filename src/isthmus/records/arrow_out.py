@@ -35,7 +35,7 @@ def _measure_headers(data: Any, at: Any, end: Any, sizes: Any) -> None:
 
 @kernel(
     f"void({READ_BYTES}, int32[::1], int32[::1], int32[::1], int32[::1],"
-    f" uint8[::1], {READ_BYTES}, int32[::1], int64[::1])"
+    f" uint8[::1], {READ_BYTES}, int64[::1], int64[::1])"
 )
 def measure(
     data: Any,
@@ -96,7 +96,7 @@ def _put_headers(
 
 @kernel(
     f"void({READ_BYTES}, int64[::1], int64[::1], int32[::1], int32[::1], int32[::1],"
-    f" int32[::1], int32[::1], int32[::1], uint8[::1], {READ_BYTES}, int32[::1],"
+    f" int32[::1], int32[::1], int32[::1], uint8[::1], {READ_BYTES}, int64[::1],"
     " int64[::1], int64[::1], uint8[::1], int32[::1], uint8[::1], uint8[::1], int32[::1], uint8[::1],"
     " int32[::1], uint8[::1], int32[::1], uint8[::1], int32[::1], uint8[::1])"
 )
@@ -200,6 +200,8 @@ def to_arrow(records: Records) -> Any:
         records.tail_start,
         sizes,
     )
+    if sizes.max() > np.iinfo(np.int32).max:
+        raise ValueError("these records are too large for one Arrow batch")
     rows, headers = int(sizes[_ROWS]), int(sizes[_HEADERS])
     offsets, timestamps = np.empty(rows, np.int64), np.empty(rows, np.int64)
     keys, values = _Binary(rows, int(sizes[_KEY_BYTES])), _Binary(rows, int(sizes[_VALUE_BYTES]))

@@ -46,7 +46,7 @@ class Records:
     headers_count: Ints
     dropped: Bytes  # 1: a rule has dropped the record
     tail: Bytes
-    tail_start: Ints  # one more than records: row i's tail is tail[tail_start[i]:tail_start[i + 1]]
+    tail_start: Longs  # one more than records: row i's tail is tail[tail_start[i]:tail_start[i + 1]]
     tail_count: Ints
 
     def __len__(self) -> int:
@@ -85,7 +85,8 @@ class Columns:
         # Never written. The system hands out zeros without touching them, so a batch that lies about its
         # number of records takes no memory.
         self._no = np.zeros(capacity, np.uint8)
-        self._zeros = np.zeros(capacity + 1, np.int32)
+        self._no_starts = np.zeros(capacity + 1, np.int64)
+        self._no_counts = np.zeros(capacity, np.int32)
 
     def reserve(self, rows: int) -> None:
         """Make room for ``rows`` records; what the columns held is gone."""
@@ -109,8 +110,8 @@ class Columns:
             self.ints[6, :rows],
             self._no[:rows],
             NO_BYTES,
-            self._zeros[: rows + 1],
-            self._zeros[:rows],
+            self._no_starts[: rows + 1],
+            self._no_counts[:rows],
         )
 
 

@@ -42,7 +42,7 @@ REPORT = 7
     "void(int64, int64, int64, uint8[::1], int64[:, ::1], int64[::1],"
     f" {READ_BYTES}, int64[::1], int64[::1], int32[::1], int32[::1], int32[::1],"
     " int32[::1], int32[::1], int32[::1], int32[::1], uint8[::1],"
-    f" {READ_BYTES}, int32[::1], int32[::1])"
+    f" {READ_BYTES}, int64[::1], int32[::1])"
 )
 def write_region(
     row: Any,

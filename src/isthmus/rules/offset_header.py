@@ -20,7 +20,7 @@ from isthmus.rules.encode import encode_number
 ORDER = 900
 
 
-@kernel(f"void(int64[::1], {READ_BYTES}, {READ_BYTES}, int32[::1], int32[::1], uint8[::1], int32[::1], int32[::1])")
+@kernel(f"void(int64[::1], {READ_BYTES}, {READ_BYTES}, int64[::1], int32[::1], uint8[::1], int64[::1], int32[::1])")
 def append_offsets(
     offset: Any,
     prefix: Any,
@@ -35,7 +35,7 @@ def append_offsets(
     at = 0
     for row in range(len(offset)):
         new_start[row] = at
-        size = np.int64(tail_start[row + 1]) - tail_start[row]
+        size = tail_start[row + 1] - tail_start[row]
         if size > 0:
             copy_bytes(new_tail, at, tail, tail_start[row], size)
             at += size
@@ -62,7 +62,7 @@ class OffsetHeader:
         prefix = np.frombuffer(encode_number(len(name)) + name + encode_number(8), np.uint8)
         count = len(records)
         tail = np.empty(int(records.tail_start[count]) + count * (len(prefix) + 8), np.uint8)
-        start = np.empty(count + 1, np.int32)
+        start = np.empty(count + 1, np.int64)
         counts = np.empty(count, np.int32)
         append_offsets(
             records.offset, prefix, records.tail, records.tail_start, records.tail_count, tail, start, counts
