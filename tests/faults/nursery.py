@@ -39,12 +39,18 @@ class Child:
             return int(self.stem.with_suffix(".status").read_text())
         return None
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 30.0) -> int:
         deadline = time.monotonic() + timeout
         while (status := self.status) is None:
-            assert time.monotonic() < deadline, f"{self.what} did not end in {timeout} s:\n{self.log}"
+            assert time.monotonic() < deadline, f"{self.what} did not end in {timeout} s:\n{self.where()}"
             time.sleep(0.01)
         return status
+
+    def where(self) -> str:
+        """What its coroutines wait for, to be read by whoever mends a hang."""
+        self.signal(signal.SIGUSR1)
+        time.sleep(0.5)
+        return self.log
 
     def signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -66,7 +72,7 @@ class Child:
         deadline = time.monotonic() + timeout
         while not self.stopped:
             assert self.status is None, f"{self.what} ended with {self.status} and did not stop:\n{self.log}"
-            assert time.monotonic() < deadline, f"{self.what} did not reach its point:\n{self.log}"
+            assert time.monotonic() < deadline, f"{self.what} did not reach its point:\n{self.where()}"
             time.sleep(0.01)
 
     @property
@@ -183,6 +189,7 @@ def carry_out(order: dict[str, Any]) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     status = FAILED
+    signal.signal(signal.SIGUSR1, tell_where)
     try:
         if order.get("point"):
             import points
@@ -205,6 +212,25 @@ def carry_out(order: dict[str, Any]) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def tell_where(*_: Any) -> None:
+    """Print the stack of each coroutine that waits."""
+    import gc
+
+    from kafka.net.selector import NetworkSelector
+
+    for loop in [o for o in gc.get_objects() if isinstance(o, NetworkSelector)]:
+        for task in loop._pending_tasks:
+            stack = task._stack
+            print(f"-- {task.state.value}")
+            while stack:
+                waiting = stack[0]
+                while hasattr(waiting, "cr_frame") and waiting.cr_frame is not None:
+                    print(f"   {waiting.cr_frame.f_code.co_qualname} line {waiting.cr_frame.f_lineno}")
+                    waiting = waiting.cr_await
+                stack = stack[1]
+    sys.stdout.flush()
 
 
 def plan(order: dict[str, Any]) -> Any:

@@ -33,6 +33,7 @@ from links import (
     reset,
     send,
     set_config,
+    topics_of,
     transaction,
     wait_for,
 )
@@ -165,31 +166,25 @@ def test_exact_after_a_replicator_was_killed(east: KafkaSite, west: KafkaSite, u
     chance = random.Random(seed)
     topic = create_topic(east, unique_topic("killed"), 2)
     setup = one_link(east, west, [topic], commit_interval="300ms", rate_limit="2 MB/s")
-    produce(east, topic, [m for p in (0, 1) for m in numbered(6000, partition=p, size=300)], batch_size=4000)
+    produce(east, topic, [m for p in (0, 1) for m in numbered(15_000, partition=p, size=300)], batch_size=4000)
     for _ in range(2):
         with replicator_process(setup) as process:
-            before = sum(ends(west, topic, committed=False).values()) if topic in topics_at(west) else 0
+            before = sum(ends(west, topic, committed=False).values()) if topic in topics_of(west) else 0
             wait_for(
                 lambda before=before: (
-                    topic in topics_at(west) and sum(ends(west, topic, committed=False).values()) > before + 500
+                    topic in topics_of(west) and sum(ends(west, topic, committed=False).values()) > before + 500
                 ),
                 "records on their way",
             )
             time.sleep(chance.random() * 0.5)  # anywhere in a transaction
             process.kill()
     copy_until_caught_up(setup)
-    assert compare(east, west, topic) == 12_000
+    assert compare(east, west, topic) == 30_000
     everything = sum(len(records) for records in read(west, topic, committed=False).values())
-    print(f"{everything - 12_000} records of transactions that were cut off")
+    print(f"{everything - 30_000} records of transactions that were cut off")
     with Client(setup.path) as client:
         for partition in (0, 1):
-            check(client, setup.link, topic, partition, Truth(west, topic, partition), list(range(0, 6002, 7)) + [6001])
-
-
-def topics_at(site: KafkaSite) -> set[str]:
-    from links import topics_of
-
-    return topics_of(site)
+            check(client, setup.link, topic, partition, Truth(west, topic, partition), [*range(0, 15_002, 7), 15_001])
 
 
 def test_exact_over_a_compacted_topic(east: KafkaSite, west: KafkaSite, unique_topic: Name, seed: int) -> None:

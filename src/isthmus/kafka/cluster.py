@@ -28,7 +28,7 @@ from isthmus import __version__
 from isthmus.config import Sasl, Site
 from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ConnectionFailed, IsthmusError
 from isthmus.kafka.loop import Loop
-from isthmus.kafka.transport import TcpTransport, TlsTransport
+from isthmus.kafka.transport import FrameConnection, TcpTransport, TlsTransport
 
 if not os.environ.get("ISTHMUS_DEBUG"):
     # kafka-python reports each lost connection at ERROR; we report what it means instead.
@@ -98,6 +98,12 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
             self.last_error = error
             raise kerrors.KafkaConnectionError(f"{node.host}:{node.port}: {error}") from error
         return transport
+
+    def get_connection(self, *args: Any, **kwargs: Any) -> Any:
+        connection = super().get_connection(*args, **kwargs)
+        # The manager makes its connections itself; one that was made just now has not connected yet.
+        connection.__class__ = FrameConnection
+        return connection
 
     async def _connect(self, *args: Any, **kwargs: Any) -> None:
         await super()._connect(*args, **kwargs)
