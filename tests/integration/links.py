@@ -128,16 +128,28 @@ def set_config(site: KafkaSite, kind: ResourceType, name: str, **config: str) ->
     client.incremental_alter_configs([resource])[resource].result(30)
 
 
-def ends(site: KafkaSite, topic: str, committed: bool = True) -> dict[int, int]:
+def ends(site: KafkaSite, topic: str, committed: bool = True, client: AdminClient | None = None) -> dict[int, int]:
     """The log end of each partition: the last stable offset, or the high watermark."""
-    client = admin(site)
-    wanted = {
-        TopicPartition(topic, p): OffsetSpec.latest()
-        for p in client.list_topics(topic, timeout=10).topics[topic].partitions
-    }
+    client = client or admin(site)
+    partitions = client.list_topics(topic, timeout=10).topics[topic].partitions
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    answers = client.list_offsets(wanted, isolation_level=level)
+    answers = client.list_offsets(
+        {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}, isolation_level=level
+    )
     return {p.partition: future.result(30).offset for p, future in answers.items()}
+
+
+def wait_for_open_transaction(site: KafkaSite, topic: str, seconds: float = 30.0) -> None:
+    """Return as soon as a transaction is seen that has written to a topic and has not ended."""
+    client = admin(site)
+
+    def is_open() -> bool:
+        if not client.list_topics(topic, timeout=10).topics[topic].partitions:
+            return False
+        stable = ends(site, topic, client=client)
+        return any(end > stable[p] for p, end in ends(site, topic, False, client).items())
+
+    wait_for(is_open, f"an open transaction in {topic}", seconds, pause=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -695,7 +707,7 @@ def run(setup: Setup, *arguments: str, timeout: float = 90.0, env: Mapping[str, 
 # -- waiting ---------------------------------------------------------------------------------------------
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pause: float = 0.05) -> Any:
     """Wait until a condition holds; what it returned."""
     deadline = time.monotonic() + seconds
     while True:
@@ -703,7 +715,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> 
         if found:
             return found
         assert time.monotonic() < deadline, f"waited {seconds:.0f} s in vain for {what}"
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def wait_for_records(site: KafkaSite, topic: str, count: int, seconds: float = 60.0) -> None:
