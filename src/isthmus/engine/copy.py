@@ -68,6 +68,9 @@ from isthmus.rules import compile_rules
 
 # A transaction under load: large enough that its fixed cost vanishes, small enough that losing one is cheap.
 TRANSACTION_BYTES = 64 << 20
+# A transaction that its owner forgot is aborted by the broker after this long; until then it hides what comes after
+# it from readers of committed records. Long enough for a slow WAN and a busy broker.
+TRANSACTION_SECONDS = 60.0
 # What may wait between fetch and rewrite, and between rewrite and acknowledgement.
 BUFFER_BYTES = 32 << 20
 WINDOW_BYTES = 16 << 20
@@ -174,7 +177,8 @@ class Copier:
             self._source_leaders.ids[assignment.topic] = assignment.source_id
             self._target_leaders.ids[assignment.target_topic] = assignment.target_id
         slot_id = state.transactional_id(self._link.name, self.lease.slot) if self._exactly_once else None
-        self._producer = Producer(self._target, self._target_leaders, self._signal, slot_id)
+        timeout = max(TRANSACTION_SECONDS, 2 * self._link.commit_interval + TRANSACTION_SECONDS / 2)
+        self._producer = Producer(self._target, self._target_leaders, self._signal, slot_id, timeout)
         self._fetcher = Fetcher(self._source, self._source_leaders, self._signal, BUFFER_BYTES)
         try:
             await self._source_leaders.refresh_patiently(60)
@@ -384,7 +388,9 @@ class Copier:
 
     def _idle_seconds(self) -> float:
         now = time.monotonic()
-        return max(0.0, min(self._next_control, self._next_report, self._deadline) - now)
+        until = max(0.0, min(self._next_control, self._next_report, self._deadline) - now)
+        debt = self._budget.debt_seconds()
+        return min(until, debt) if debt else until
 
     def _caught_up(self) -> bool:
         """Nothing more to come right now: what is open should be committed at once."""

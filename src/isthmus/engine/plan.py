@@ -12,17 +12,15 @@ link. Only what makes the whole link wrong is raised: another cluster than befor
 
 from __future__ import annotations
 
-import os
-import socket
 import time
-import uuid
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import kafka.errors as kerrors
 
-from isthmus.config import Link, Site, StartOffsets, StartTimestamp
+from isthmus.config import Link, StartOffsets, StartTimestamp
 from isthmus.engine import state
 from isthmus.engine.balance import deal
+from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import PartitionMap, build_maps
 from isthmus.engine.report import FaultReport, Reports
@@ -61,6 +59,8 @@ from isthmus.kafka.offsets import (
 from isthmus.kafka.produce import Producer, small_batch
 from isthmus.kafka.read import Pair, read_to_end
 
+__all__ = ["Job", "Planner", "Topic", "check_identity", "discover", "ensure_state_topics"]
+
 # Brokers forget a group's offset a week (by default) after it was committed: idle partitions are refreshed.
 REFRESH_PROGRESS_SECONDS = 6 * 3600
 # What a created topic takes over from its source, where it was set there: what decides how long records live and
@@ -79,18 +79,6 @@ CREATED_WITH = (
     "message.timestamp.after.max.ms",
 )
 STATE_TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.2"}
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One run of one link: what the driver, the planner and the tasks all need. Travels between processes."""
-
-    link: Link
-    source: Site
-    target: Site
-    slots: int
-    run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    host: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
 
 
 @dataclass(slots=True)

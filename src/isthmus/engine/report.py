@@ -35,6 +35,11 @@ class SlotReport:
     traffic: dict[str, float] = field(default_factory=dict)
     trouble: str = ""
 
+    def by_partition(self) -> dict[Partition, float]:
+        """Bytes a second of the partitions that this slot has traffic for."""
+        names = ((name.rpartition("/"), rate) for name, rate in self.traffic.items())
+        return {(topic, int(partition)): rate for (topic, _, partition), rate in names}
+
     def record(self) -> Record:
         return f"slot/{self.slot}".encode(), json.dumps(asdict(self), separators=(",", ":")).encode()
 
@@ -89,7 +94,5 @@ class Reports:
         """Bytes a second by partition, from the newest lease that reported each."""
         rates: dict[Partition, float] = {}
         for report in sorted(self.slots.values(), key=lambda r: (r.lease, r.at)):
-            for name, rate in report.traffic.items():
-                topic, _, partition = name.rpartition("/")
-                rates[topic, int(partition)] = rate
+            rates.update(report.by_partition())
         return rates

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from isthmus.config import Config
-from isthmus.engine.plan import Job
+from isthmus.engine.job import Job
 from isthmus.engine.session import build_session, cores, slots_for
 from isthmus.engine.snapshot import LinkState
 from isthmus.engine.supervise import Event, LinkRun

@@ -61,6 +61,7 @@ class LinkState:
     topics: dict[str, tuple[str, int]] = field(default_factory=dict)
     control: Control = field(default_factory=Control)
     slots: dict[int, float] = field(default_factory=dict)
+    hands: list[dict[Partition, float]] = field(default_factory=list)
 
     @property
     def faults(self) -> list[PartitionState]:
@@ -164,6 +165,7 @@ class Observer:
             result.records_per_second = sum(r.records_per_second for r in alive)
             result.bytes_per_second = sum(r.bytes_per_second for r in alive)
             result.trouble += sorted({r.trouble for r in alive if r.trouble})
+            result.hands = [r.by_partition() for r in alive]
 
     async def _partitions(self, result: LinkState, committed: dict[Partition, Any]) -> None:
         ends: dict[Partition, int | type[Exception]] = {}

@@ -13,15 +13,20 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from isthmus.engine.copy import Copier
-from isthmus.engine.lease import Lease
-from isthmus.engine.plan import Job, Planner
+from isthmus.engine.job import Job
 from isthmus.errors import IsthmusError, TakenOver
+
+# Spark unpickles the source in several short-lived processes that neither plan nor copy: what those need is imported
+# only where it is used.
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from isthmus.engine.lease import Lease
+    from isthmus.engine.plan import Planner
 
 SCHEMA = "lease long, slot int, records long, bytes long, transactions long, seconds double, faults int, ended string"
 # Typed errors cross Spark as text: this word, then the error as JSON on the same line.
@@ -54,6 +59,8 @@ class LeaseReader(DataSourceStreamReader):  # type: ignore[misc]
 
     def _planning(self) -> Planner:
         if self._planner is None:
+            from isthmus.engine.plan import Planner
+
             self._planner = Planner(self._job)
         return self._planner
 
@@ -80,6 +87,10 @@ class LeaseReader(DataSourceStreamReader):  # type: ignore[misc]
         return [LeasePartition(lease) for lease in leases if lease.assignments]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from isthmus.engine.copy import Copier
+
         lease: Lease = partition.lease
         ended = "over"
         try:

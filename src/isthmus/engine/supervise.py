@@ -25,7 +25,9 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus import errors
-from isthmus.engine.plan import Job, check_identity, ensure_state_topics
+from isthmus.engine.balance import deal, skew
+from isthmus.engine.job import Job
+from isthmus.engine.plan import check_identity, ensure_state_topics
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.spark_source import ERROR_MARK, lease_source
 from isthmus.engine.steer import steer
@@ -35,6 +37,9 @@ LOOK_SECONDS = 2.0
 # A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
 # within half a minute.
 DISCOVER_SECONDS = 8.0
+# A deal is judged after this long, and only when there is enough traffic to matter.
+LOPSIDED_SECONDS = 60.0
+LOPSIDED_BYTES = 1 << 20
 # A slot silent for this long is cut off: its worker is dead, stopped, or cut from the destination.
 SILENT_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -91,12 +96,11 @@ class LinkRun:
     _backoff: float = FIRST_BACKOFF
     _restart_at: float = 0.0
     _next_look: float = 0.0
-    _topics: dict[str, tuple[str, int]] | None = None
+    _dealt: float = 0.0
     _told: set[tuple[str, int, str]] = field(default_factory=set)
     _troubled: tuple[str, ...] = ()
     _unreachable_since: float = 0.0
     _started: float = 0.0
-    _lease: int = 0
     _source: Any = None
 
     def __post_init__(self) -> None:
@@ -137,8 +141,10 @@ class LinkRun:
         if self.query is None and self.failed is None and now >= self._restart_at:
             self.start()
         if now >= self._next_look:
-            self._next_look = now + LOOK_SECONDS
             self._look()
+            # However many partitions there are, looking takes a tenth of the driver's time at most.
+            done = time.monotonic()
+            self._next_look = done + max(LOOK_SECONDS, 9 * (done - now))
 
     def _query_ended(self) -> None:
         exception = self.query.exception()
@@ -176,17 +182,19 @@ class LinkRun:
                 self._told.add(key)
                 self.say(Event(self.job.link.name, "error", f"{partition.fault}: {partition.message}"))
         if complete:
-            self._deal_if_changed(now)
+            self._deal_if_useful(now)
             if self.goal is None:
                 self.goal = {(p.topic, p.partition): p.end for p in now.partitions if p.end is not None}
         self._cut_off_silent(now)
 
-    def _deal_if_changed(self, now: LinkState) -> None:
-        if self._topics is None or now.lease != self._lease:
-            # A new lease was planned from what there was then; compare with what was seen at about that time.
-            self._topics, self._lease = now.topics, now.lease
-        elif now.topics != self._topics and self.query is not None:
-            self._topics = now.topics
+    def _deal_if_useful(self, now: LinkState) -> None:
+        """A partition without progress was not there when the lease was dealt; a lopsided deal leaves slots idle."""
+        since = time.monotonic() - max(self._dealt, self._started)
+        if self.query is None or now.state != "running" or since < DISCOVER_SECONDS:
+            return
+        fresh = any(p.position is None and not p.fault for p in now.partitions)
+        if fresh or (since > LOPSIDED_SECONDS and _lopsided(now)):
+            self._dealt = time.monotonic()
             self._steer(deal_again=True)
 
     def _cut_off_silent(self, now: LinkState) -> None:
@@ -276,6 +284,15 @@ class LinkRun:
         if self._checkpoint:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
             self._checkpoint = ""
+
+
+def _lopsided(now: LinkState) -> bool:
+    """Whether dealing by the traffic measured now would relieve the fullest slot by a fifth or more."""
+    weights = {p: rate for hand in now.hands for p, rate in hand.items()}
+    if len(now.hands) < 2 or sum(weights.values()) < LOPSIDED_BYTES:
+        return False
+    better = deal(list(weights), weights, {}, len(now.hands))
+    return skew([list(hand) for hand in now.hands], weights) > 1.2 * skew(better, weights)
 
 
 def _first_words(text: str) -> str:

@@ -39,9 +39,6 @@ from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import Committed, Partition, by_topic
 from isthmus.records import Outgoing, stamp
 
-# A transaction that its owner forgot is aborted by the broker after this long; until then it hides what
-# comes after it from readers of committed records. Long enough for a slow WAN and a busy broker.
-TRANSACTION_TIMEOUT_MS = 60_000
 # More requests than this on one connection only fill the broker's queue.
 REQUESTS_IN_FLIGHT = 8
 _MAX_SEQUENCE = 0x7FFFFFFF
@@ -85,10 +82,18 @@ def _next_sequence(sequence: int, count: int) -> int:
 class Producer:
     """One transactional id (or none: at-least-once), one transaction at a time."""
 
-    def __init__(self, cluster: Cluster, leaders: Leaders, signal: Signal, transactional_id: str | None) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        leaders: Leaders,
+        signal: Signal,
+        transactional_id: str | None,
+        transaction_timeout: float = 60.0,
+    ) -> None:
         self._cluster, self._leaders, self._signal = cluster, leaders, signal
         self._loop = cluster.loop
         self.transactional_id = transactional_id
+        self._transaction_timeout = transaction_timeout
         self._modern = cluster.modern_transactions
         self._id, self._epoch = -1, -1
         self._sequences: dict[Partition, int] = {}
@@ -122,7 +127,7 @@ class Producer:
         def request() -> Any:
             return InitProducerIdRequest(
                 transactional_id=self.transactional_id,
-                transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+                transaction_timeout_ms=int(self._transaction_timeout * 1000),
                 producer_id=-1,
                 producer_epoch=-1,
                 max_version=4,

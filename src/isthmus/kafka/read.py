@@ -11,7 +11,6 @@ from isthmus.kafka.fetch import Fetcher, FetchProblem, end_of
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
-from isthmus.records.arrow import decode
 
 BUFFER_BYTES = 16 << 20
 
@@ -35,6 +34,8 @@ async def read_to_end(
     pairs: list[Pair] = []
     if position >= end:
         return pairs, position
+    from isthmus.records.arrow import decode  # brings the kernels, which an empty topic does not need
+
     leaders = Leaders(cluster, [partition[0]])
     await leaders.refresh()
     signal = Signal(cluster.loop)
