@@ -17,6 +17,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m isthmus.records.warm
+	$(BIN)/python -m isthmus.engine.class_archive
 	@touch $(READY)
 
 setup: $(READY) ## make the virtual environment and compile the kernels once

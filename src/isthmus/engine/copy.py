@@ -14,7 +14,8 @@ Invariants:
   begins at the committed progress, their runs in the map, and the progress after them;
 - a partition that cannot go on is left out with a fault; its progress up to the fault is committed like any
   other, and the other partitions never wait for it;
-- being fenced ends the task at once. Only a new attempt, which looks at the claim, may start again.
+- being fenced ends the task at once. Only a new attempt, which looks at the claim, may start again; it is asked for
+  (``Fenced`` is raised) when the claim still names this lease.
 """
 
 from __future__ import annotations
@@ -148,7 +149,8 @@ class Copier:
     # -- the lease ----------------------------------------------------------------------------------------
 
     def run(self) -> LeaseResult:
-        """Copy until the lease ends. Raises TakenOver when another replicator has the link."""
+        """Copy until the lease ends. Raises TakenOver when another lease or replicator has the slot, Fenced when
+        nobody has: then another attempt should be made."""
         try:
             self._loop.run(self._run)
         finally:
@@ -208,6 +210,12 @@ class Copier:
                 except kerrors.AuthorizationError as refusal:
                     raise self._target.explain(refusal, "writing to the destination") from None
         except Fenced:
+            # By whom? Whoever has taken the lease over stands in the claim. If that is still us, it was an older task
+            # that looked too late, another attempt, or the broker after a long silence: our host may try again.
+            with contextlib.suppress(kerrors.KafkaError, OSError):
+                await self._look_at_claim(stable=False)
+            if self._taken_over is None and not self._ending:
+                raise
             raise TakenOver(
                 f"link {self._link.name}: slot {self.lease.slot} was fenced: another task or replicator has taken it "
                 "over; nothing was written after that"

@@ -1,10 +1,11 @@
 """Planning a lease: which partitions there are, where each goes and from where on, and which slot gets which.
 
-What is written, in this order:
-1. the claim (the lease's number and our run), so that older tasks that look again leave;
-2. the fence: each slot's transactional id is taken, which aborts what older tasks left open;
-3. progress for partitions that have none yet. From here on every partition of the lease has progress, and only
-   the task that holds it moves it.
+What is done, in this order:
+1. the pen is taken (pen.py): an older planner writes nothing from here on;
+2. the claim is written (the lease's number and our run), so that older tasks that look again leave;
+3. the fence: each slot's transactional id is taken, which aborts what older tasks left open;
+4. progress is written for partitions that have none yet. From here on every partition of the lease has progress, and
+   only the task that holds it moves it.
 
 A topic that cannot be had (not authorised, refused by the destination) is a fault of its partitions, never of the
 link. Only what makes the whole link wrong is raised: another cluster than before, or another replicator.
@@ -12,6 +13,7 @@ link. Only what makes the whole link wrong is raised: another cluster than befor
 
 from __future__ import annotations
 
+import random
 import time
 from dataclasses import dataclass, replace
 
@@ -23,6 +25,7 @@ from isthmus.engine.balance import deal
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import PartitionMap, build_maps
+from isthmus.engine.pen import Pen
 from isthmus.engine.report import FaultReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.errors import (
@@ -46,23 +49,25 @@ from isthmus.kafka.admin import (
 )
 from isthmus.kafka.cluster import Cluster, TopicInfo
 from isthmus.kafka.leaders import Leaders
-from isthmus.kafka.loop import Loop, Signal, gather
+from isthmus.kafka.loop import Loop, Signal
 from isthmus.kafka.offsets import (
     EARLIEST,
     LATEST,
     Committed,
     Partition,
-    commit_group_offsets,
     group_offsets,
     list_offsets,
 )
-from isthmus.kafka.produce import Producer, small_batch
+from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batch
 from isthmus.kafka.read import Pair, read_to_end
 
 __all__ = ["Job", "Planner", "Topic", "check_identity", "discover", "ensure_state_topics"]
 
 # Brokers forget a group's offset a week (by default) after it was committed: idle partitions are refreshed.
 REFRESH_PROGRESS_SECONDS = 6 * 3600
+# A plan that another planner or a lost answer interrupted is made again for this long, after a pause that keeps two
+# planners from meeting again.
+PLAN_SECONDS, AGAIN_SECONDS = 60.0, 0.3
 # What a created topic takes over from its source, where it was set there: what decides how long records live and
 # how large they may be. The timestamp type is left out on purpose: only CreateTime keeps the source's times.
 CREATED_WITH = (
@@ -121,7 +126,9 @@ class Planner:
         self._map = (state.map_topic(link.name), 0)
         self._status = (state.status_topic(link.name), 0)
         self._connected = False
+        self._pen: Pen | None = None
         self._claimed = False
+        self._fenced = False
         self._reports = Reports()
         self._reports_end: int | None = None
         self._refreshed = 0.0
@@ -140,11 +147,19 @@ class Planner:
 
     def plan(self) -> list[Lease]:
         """The next lease, one part a slot."""
-        try:
-            return self._loop.run(self._plan)  # type: ignore[no-any-return]
-        except kerrors.KafkaError as error:
-            site = self.target if self.source.cluster_id else self.source
-            raise site.explain(error, "dealing out a lease") from error
+        deadline = time.monotonic() + PLAN_SECONDS
+        while True:
+            try:
+                return self._loop.run(self._plan)  # type: ignore[no-any-return]
+            except (Fenced, Interrupted) as trouble:
+                # Another planner came in between, or an answer was lost: only looking again tells what is written.
+                if time.monotonic() > deadline:
+                    error = kerrors.KafkaTimeoutError(str(trouble))
+                    raise self.target.explain(error, "dealing out a lease") from trouble
+                time.sleep(random.uniform(0, AGAIN_SECONDS))
+            except kerrors.KafkaError as error:
+                site = self.target if self.source.cluster_id else self.source
+                raise site.explain(error, "dealing out a lease") from error
 
     async def _read_control(self) -> Control:
         await self._connect()
@@ -162,23 +177,26 @@ class Planner:
     async def _plan(self) -> list[Lease]:
         await self._connect()
         self._faults = []
-        claim = await self._claim()
-        await self._fence(max(self.job.slots, claim.slots))
+        self._pen = self._pen or Pen(self.target, self.job.link)
+        await self._pen.take()
+        claim = await self._claim(self._pen)
+        await self._pen.fence(claim.slots)
+        self._fenced = True
         topics = await discover(self.source, self.job.link)
         await self._look_for_unreadable(topics)
         committed = await group_offsets(self.target, self._group, stable=True)
         maps = await self._maps_if_needed(topics, committed)
         targets = await self._ensure_targets(topics, maps)
         assignments = await self._assignments(topics, targets, maps)
-        await self._ensure_progress(assignments, committed, maps, set(targets), first=claim.number <= 1)
+        await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
         await self._read_reports()
         await self._tell_faults(topics, committed)
         return await self._deal(claim, assignments, topics)
 
-    # -- claim and fence ----------------------------------------------------------------------------------
+    # -- the claim ----------------------------------------------------------------------------------------
 
-    async def _claim(self) -> Claim:
-        committed = await group_offsets(self.target, self._group, [self._map], stable=False)
+    async def _claim(self, pen: Pen) -> Claim:
+        committed = await group_offsets(self.target, self._group, [self._map], stable=True)
         old = Claim.read(committed.get(self._map))
         job = self.job
         if old is not None:
@@ -199,23 +217,13 @@ class Planner:
                         now,
                     )
         number = old.number + 1 if old else 1
-        # The old slots are fenced too, when there were more of them.
-        claim = Claim(number, job.run, job.host, self.source.cluster_id, self.target.cluster_id, job.slots)
-        await commit_group_offsets(self.target, self._group, {self._map: claim.commit()})
+        # Slots of older leases count until they are fenced: a planner that dies before that must leave word of them.
+        slots = job.slots if self._fenced or old is None else max(job.slots, old.slots)
+        started = old is not None and old.started
+        claim = Claim(number, job.run, job.host, self.source.cluster_id, self.target.cluster_id, slots, started)
+        await pen.write({self._map: claim.commit()})
         self._claimed = True
-        slots = max(job.slots, old.slots if old else 0)
-        return Claim(number, job.run, job.host, self.source.cluster_id, self.target.cluster_id, slots)
-
-    async def _fence(self, slots: int) -> None:
-        if self.job.link.delivery != "exactly-once":
-            return
-        leaders = Leaders(self.target, [])
-        signal = Signal(self._loop)
-        producers = [
-            Producer(self.target, leaders, signal, state.transactional_id(self.job.link.name, slot))
-            for slot in range(slots)
-        ]
-        await gather([self._loop.spawn(p.begin()) for p in producers])
+        return claim
 
     # -- topics -------------------------------------------------------------------------------------------
 
@@ -323,11 +331,12 @@ class Planner:
 
     async def _ensure_progress(
         self,
+        pen: Pen,
+        claim: Claim,
         assignments: list[Assignment],
         committed: dict[Partition, Committed],
         maps: dict[Partition, PartitionMap],
         existing: set[str],
-        first: bool,
     ) -> None:
         """Give each partition progress: what it has, what it had under another name, what the map says, or a start."""
         by_source: dict[Partition, Progress] = {}
@@ -357,7 +366,7 @@ class Planner:
                 write[a.target] = kept.commit()
             else:
                 unknown.append(a)
-        starts = await self._starts(unknown, first)
+        starts = await self._starts(unknown, first=not claim.started)
         for a in unknown:
             start = starts.get(a.source)
             if isinstance(start, int):
@@ -365,7 +374,9 @@ class Planner:
                 write[a.target] = progress.commit()
         # A topic that is gone cannot hold progress; its task reports it by its absence.
         write = {key: value for key, value in write.items() if key[0] in existing}
-        await commit_group_offsets(self.target, self._group, write)
+        if not claim.started:
+            write[self._map] = replace(claim, started=True).commit()
+        await pen.write(write)
         if refresh:
             self._refreshed = time.monotonic()
 

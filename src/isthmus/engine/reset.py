@@ -1,8 +1,9 @@
 """Setting a partition's position by hand: the answer to a fault that needs a decision.
 
-Order, so that no task copies meanwhile: hold the planner (pause), end the present lease (a claim under the same run),
-fence all slots, write the positions with the topics' present ids, then resume as it was before. Killed half-way, the
-link stays paused, and the same command can be given again.
+Order, so that no task copies meanwhile: hold the planner (pause), take its pen (pen.py: it may be in the middle of a
+plan), end the present lease (a claim under the same run), fence all slots, write the positions with the topics'
+present ids, then resume as it was before. Killed half-way, the link stays paused, and the same command can be given
+again.
 """
 
 from __future__ import annotations
@@ -14,24 +15,27 @@ from typing import Literal
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.plan import discover
+from isthmus.engine.pen import Pen
+from isthmus.engine.plan import Topic, discover
 from isthmus.engine.report import FaultReport
 from isthmus.engine.state import Claim, Progress
 from isthmus.engine.steer import read_control, steer
 from isthmus.errors import DataError
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import Cluster, Metadata
 from isthmus.kafka.leaders import Leaders
-from isthmus.kafka.loop import Signal, gather
+from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import (
     EARLIEST,
     LATEST,
     Committed,
     Partition,
-    commit_group_offsets,
     group_offsets,
     list_offsets,
 )
-from isthmus.kafka.produce import Producer, small_batch
+from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batch
+
+# A planner that was in the middle of a plan takes the pen back once; then it is held. The rest is for lost answers.
+ATTEMPTS = 5
 
 To = int | Literal["earliest", "latest", "current"]
 
@@ -48,7 +52,6 @@ async def reset(
     source: Cluster, target: Cluster, link: Link, wanted: Mapping[str, set[int] | None], to: To
 ) -> list[Moved]:
     """Set the position of these partitions (``None``: all of the topic) and let the link go on."""
-    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
     topics = await discover(source, link)
     partitions: list[Partition] = []
     for name, only in wanted.items():
@@ -65,33 +68,51 @@ async def reset(
     paused_before = (await read_control(target, link.name)).paused
     await steer(target, link.name, paused=True)
     try:
-        committed = await group_offsets(target, group, stable=False)
-        claim = Claim.read(committed.get(map_key))
-        if claim is not None:
-            newer = replace(claim, number=claim.number + 1)
-            await commit_group_offsets(target, group, {map_key: newer.commit()})
-            leaders, signal = Leaders(target, []), Signal(target.loop)
-            producers = [
-                Producer(target, leaders, signal, state.transactional_id(link.name, slot))
-                for slot in range(claim.slots)
-            ]
-            await gather([target.loop.spawn(p.begin()) for p in producers])
-        committed = await group_offsets(target, group, stable=True)
-        offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
-        moved: list[Moved] = []
-        write: dict[Partition, Committed] = {}
-        for name, p in partitions:
-            there_id: uuid.UUID = targets.topics[topics[name].target].id
-            key = (topics[name].target, p)
-            old = Progress.read(committed[key]) if key in committed else None
-            now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
-            write[key] = now.commit()
-            moved.append(Moved(name, p, old.offset if old else None, now.offset))
-        await commit_group_offsets(target, group, write)
+        moved = await _with_pen(source, target, link, partitions, to, topics, targets)
         await _clear_faults(target, link, partitions)
     finally:
         await steer(target, link.name, paused=paused_before, deal_again=True)
     return moved
+
+
+async def _with_pen(
+    source: Cluster,
+    target: Cluster,
+    link: Link,
+    partitions: list[Partition],
+    to: To,
+    topics: Mapping[str, Topic],
+    targets: Metadata,
+) -> list[Moved]:
+    """Write the positions; again from the start when a planner that was not held yet took the pen from us."""
+    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
+    pen = Pen(target, link)
+    for attempt in range(ATTEMPTS):
+        try:
+            await pen.take()
+            claim = Claim.read((await group_offsets(target, group, [map_key], stable=True)).get(map_key))
+            if claim is not None:
+                await pen.write({map_key: replace(claim, number=claim.number + 1).commit()})
+                await pen.fence(claim.slots)
+            committed = await group_offsets(target, group, stable=True)
+            offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
+            moved: list[Moved] = []
+            write: dict[Partition, Committed] = {}
+            for name, p in partitions:
+                there_id: uuid.UUID = targets.topics[topics[name].target].id
+                key = (topics[name].target, p)
+                old = Progress.read(committed[key]) if key in committed else None
+                now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
+                write[key] = now.commit()
+                moved.append(Moved(name, p, old.offset if old else None, now.offset))
+            await pen.write(write)
+            return moved
+        except (Fenced, Interrupted):
+            if attempt + 1 == ATTEMPTS:
+                raise DataError(
+                    f"link {link.name}: another planner kept writing; nothing is sure to be reset, give the command again"
+                ) from None
+    raise AssertionError("unreachable")
 
 
 async def _offsets(

@@ -10,11 +10,17 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from isthmus.engine.class_archive import java_options
 from isthmus.errors import IsthmusError
 
 # The driver's JVM schedules and does nothing else; records never enter it.
 # Spark refuses less than 450 MiB; what is resident is about half of it.
 DRIVER_MEMORY = "512m"
+# Little garbage and little to compile: the simplest collector, the quick compiler, and a log that is quiet.
+JAVA_OPTIONS = (
+    f"-Dlog4j2.configurationFile={importlib.resources.files('isthmus.engine') / 'log4j2.properties'} "
+    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
+)
 # Attempts of a task before its query fails: a killed worker must not cost more than one hand-over.
 TASK_ATTEMPTS = 4
 
@@ -47,7 +53,6 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
 
     chosen = dict(options)
     master = local_master(chosen.pop("spark.master", "local[*]"), needed)
-    log4j = importlib.resources.files("isthmus.engine") / "log4j2.properties"
     settings: dict[str, str] = {
         "spark.app.name": "isthmus",
         "spark.ui.enabled": "false",
@@ -62,9 +67,7 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
         "spark.speculation": "false",
         "spark.scheduler.mode": "FAIR",
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={log4j} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss512k"
-        ),
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options()}".strip(),
     }
     if master.startswith("local") or "127.0.0.1" in master:
         settings["spark.driver.bindAddress"] = "127.0.0.1"

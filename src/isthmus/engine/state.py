@@ -7,10 +7,13 @@
     _isthmus.LINK.map            topic, compacted: source offsets -> destination offsets (offset_map.py)
     _isthmus.LINK.status         topic, compacted: reports of tasks, faults of partitions (report.py)
     _isthmus.LINK.SLOT           transactional ids, one a slot
+    _isthmus.LINK.plan           transactional id of whoever plans (pen.py)
 
 Invariants:
 - progress is committed only in the transaction that holds the records, or by a planner that has fenced all
   slots before;
+- a planner writes claim and progress only in transactions of the planner's id, which it took before it read what
+  it changes: of two planners, the one that came first writes nothing any more;
 - *fence, then look, then read*: whoever starts to copy first takes its transactional id (which fences
   predecessors and aborts what they left open), then looks whether the claim still names its lease, and only
   then reads progress. A planner writes the claim *before* it fences the slots. So a zombie is either fenced
@@ -44,6 +47,10 @@ def transactional_id(link: str, slot: int) -> str:
     return f"{STATE_PREFIX}{link}.{slot}"
 
 
+def planner_id(link: str) -> str:
+    return f"{STATE_PREFIX}{link}.plan"
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far one source partition is copied. Keyed by the *target* partition (the broker wants a topic it
@@ -69,7 +76,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The newest lease of a link: its number, the run that dealt it, and between which clusters."""
+    """The newest lease of a link: its number, the run that dealt it, and between which clusters. ``slots`` is how
+    many slots may have tasks that are not fenced yet; ``started``, whether the topics that the link was born with have
+    their start."""
 
     number: int
     run: str
@@ -77,6 +86,7 @@ class Claim:
     source_cluster: str = ""
     target_cluster: str = ""
     slots: int = 0
+    started: bool = False
 
     def commit(self) -> Committed:
         body = {
@@ -85,6 +95,7 @@ class Claim:
             "from": self.source_cluster,
             "to": self.target_cluster,
             "slots": self.slots,
+            "started": self.started,
         }
         return Committed(self.number, json.dumps(body, separators=(",", ":")))
 
@@ -93,7 +104,8 @@ class Claim:
         if committed is None:
             return None
         body: dict[str, Any] = json.loads(committed.metadata)
-        return cls(committed.offset, body["run"], body["host"], body["from"], body["to"], body["slots"])
+        places = (body["run"], body["host"], body["from"], body["to"])
+        return cls(committed.offset, *places, body["slots"], body.get("started", True))
 
 
 @dataclass(frozen=True, slots=True)
