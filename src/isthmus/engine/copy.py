@@ -41,6 +41,7 @@ from isthmus.errors import (
     DestinationMissing,
     DestinationRecreated,
     DestinationRefused,
+    IsthmusError,
     PartitionFault,
     RecordTooLarge,
     RetentionGap,
@@ -396,7 +397,9 @@ class Copier:
 
     def _idle_seconds(self) -> float:
         now = time.monotonic()
-        until = max(0.0, min(self._next_control, self._next_report, self._deadline) - now)
+        # A look at the claim that is under way may take as long as the destination does not answer.
+        due = [self._next_report, self._deadline] + ([] if self._polling_control else [self._next_control])
+        until = max(0.0, min(due) - now)
         debt = self._budget.debt_seconds()
         return min(until, debt) if debt else until
 
@@ -553,6 +556,10 @@ class Copier:
         except (kerrors.KafkaError, OSError):
             await self._loop.sleep(0.5)
             self._fetcher.seek(copying.assignment.source, problem.position)
+            return
+        except IsthmusError as error:  # the site is another cluster now
+            self._taken_over = error
+            self._signal.set()
             return
         if fault is None:
             self._fetcher.seek(copying.assignment.source, problem.position)

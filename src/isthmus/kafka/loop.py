@@ -32,6 +32,8 @@ class Signal:
         """Return when set, or after so many seconds."""
         if self._set or seconds <= 0:
             self._set = False
+            # Give way even so: whoever waits in a loop must not keep the rest of the loop from running.
+            await self._loop.sleep(0)
             return
         self._waiter = waiter = Future()
         timer = self._loop.later(seconds, lambda: None if waiter.is_done else waiter.success(None))
