@@ -29,6 +29,7 @@ from isthmus.engine.pen import Pen
 from isthmus.engine.report import FaultReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.errors import (
+    AuthorisationFailed,
     ClusterChanged,
     ConfigError,
     DestinationRefused,
@@ -47,7 +48,7 @@ from isthmus.kafka.admin import (
     topic_configs,
     wait_for_topics,
 )
-from isthmus.kafka.cluster import Cluster, TopicInfo
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster, TopicInfo
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Loop, Signal
 from isthmus.kafka.offsets import (
@@ -143,7 +144,10 @@ class Planner:
 
     def control(self) -> Control:
         """What operators ask for right now."""
-        return self._loop.run(self._read_control)  # type: ignore[no-any-return]
+        try:
+            return self._loop.run(self._read_control)  # type: ignore[no-any-return]
+        except kerrors.KafkaError as error:
+            raise self.target.explain(error, "reading what operators ask for") from error
 
     def plan(self) -> list[Lease]:
         """The next lease, one part a slot."""
@@ -179,6 +183,7 @@ class Planner:
         self._faults = []
         self._pen = self._pen or Pen(self.target, self.job.link)
         await self._pen.take()
+        await self.target.metadata([])  # raises if it is another cluster by now; of the source, discovery tells
         claim = await self._claim(self._pen)
         await self._pen.fence(claim.slots)
         self._fenced = True
@@ -291,6 +296,9 @@ class Planner:
             info = metadata.topics.get(topic.target)
             why = refused.get(topic.target)
             words = str(why) if why else ""
+            if why is not None and issubclass(why.error, kerrors.AuthorizationError):
+                what = "create it; grant ALLOW CREATE" if topic.target in created else "add partitions; grant ALLOW ALTER"
+                words = f"not authorised to {what} on it"
             if info is not None and info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
                 words = "not authorised; grant ALLOW DESCRIBE and WRITE on it"
             if words:
@@ -491,10 +499,20 @@ async def ensure_state_topics(target: Cluster, link: Link) -> None:
     names = [state.map_topic(link.name), state.status_topic(link.name)]
     metadata = await target.metadata(names)
     missing = [n for n in names if metadata.topics[n].error is kerrors.UnknownTopicOrPartitionError]
+    if any(info.error is kerrors.TopicAuthorizationFailedError for info in metadata.topics.values()):
+        raise _not_authorised_for_state(target, "CREATE, DESCRIBE, READ and WRITE")
     if missing:
         factor = min(3, max(1, len(metadata.brokers)))
         outcome = await create_topics(target, [NewTopic(n, 1, factor, STATE_TOPIC_CONFIG) for n in missing])
         for why in outcome.values():
+            if why is not None and issubclass(why.error, kerrors.AuthorizationError):
+                raise _not_authorised_for_state(target, "CREATE")
             if why is not None:
                 raise target.explain(why.error(why.words), "creating the link's own topics")
     await wait_for_topics(target, names)
+
+
+def _not_authorised_for_state(target: Cluster, operations: str) -> AuthorisationFailed:
+    needed = f"ALLOW {operations} on the topics that begin with {STATE_PREFIX!r}"
+    site = target.site.name
+    return AuthorisationFailed(f"site {site}: not authorised for the link's own topics; grant {needed}", site, needed)
