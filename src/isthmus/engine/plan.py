@@ -297,7 +297,9 @@ class Planner:
             why = refused.get(topic.target)
             words = str(why) if why else ""
             if why is not None and issubclass(why.error, kerrors.AuthorizationError):
-                what = "create it; grant ALLOW CREATE" if topic.target in created else "add partitions; grant ALLOW ALTER"
+                what = (
+                    "create it; grant ALLOW CREATE" if topic.target in created else "add partitions; grant ALLOW ALTER"
+                )
                 words = f"not authorised to {what} on it"
             if info is not None and info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
                 words = "not authorised; grant ALLOW DESCRIBE and WRITE on it"

@@ -191,7 +191,8 @@ class Observer:
         traffic = self._reports.traffic() if result.state == "running" else {}
         now = time.monotonic()
         seconds = now - self._at
-        for key in sorted({*ends, *positions, *self._reports.faults}):
+        known = {*ends, *positions, *self._reports.faults}
+        for key in sorted(key for key in known if self._link.topics.matches(key[0])):
             position, target = positions.get(key, (None, targets.get(key[0], "")))
             end = ends.get(key)
             end_offset = end if isinstance(end, int) else None

@@ -19,14 +19,14 @@ from typing import Any
 
 import kafka.errors as kerrors
 from kafka.future import Future
-from kafka.net.inet import create_connection
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.sasl.oauth import AbstractTokenProvider
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 
 from isthmus import __version__
 from isthmus.config import Sasl, Site
-from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ConnectionFailed, IsthmusError
+from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ClusterChanged, ConnectionFailed, IsthmusError
 from isthmus.kafka.loop import Loop
 from isthmus.kafka.transport import FrameConnection, TcpTransport, TlsTransport
 
@@ -84,10 +84,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     last_error: Exception | None = None
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
+        sock: socket.socket | None = None
         try:
-            sock = await create_connection(
-                self._net, node.host, node.port, self.config["socket_options"], timeout_at=timeout_at
-            )
+            sock = await _dial(self._net, node, self.config["socket_options"], timeout_at)
             if self.ssl_enabled:
                 tls = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
                 transport: Any = TlsTransport(self._net, sock, host=node.host, **tls)
@@ -95,6 +94,8 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
                 transport = TcpTransport(self._net, sock, host=node.host)
             await transport.handshake()
         except Exception as error:
+            if sock is not None:
+                sock.close()
             self.last_error = error
             raise kerrors.KafkaConnectionError(f"{node.host}:{node.port}: {error}") from error
         return transport
@@ -105,10 +106,34 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         connection.__class__ = FrameConnection
         return connection
 
-    async def _connect(self, *args: Any, **kwargs: Any) -> None:
-        await super()._connect(*args, **kwargs)
-        for failure in self._auth_failures.values():
-            self.last_error = failure
+    async def _connect(self, node: Any, conn: Any, *args: Any, **kwargs: Any) -> None:
+        await super()._connect(node, conn, *args, **kwargs)
+        if conn.refusal is not None:
+            self.last_error = conn.refusal
+            if self.cluster.is_bootstrap(node.node_id):
+                self._auth_failures[node.node_id] = conn.refusal  # trying again with the same secret is no use
+
+
+async def _dial(net: Any, node: Any, options: Any, timeout_at: float | None) -> socket.socket:
+    """kafka-python's ``create_connection``, but for its leaving the socket of each failed attempt open."""
+    dialler = KafkaNetSocket()
+    problem: Exception = kerrors.KafkaConnectionError(f"{node.host} has no address")
+    for family, kind, protocol, _, address in dialler.dns_lookup(node.host, node.port):
+        sock: socket.socket = dialler.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            for option in options:
+                sock.setsockopt(*option)
+            await dialler.sock_connect(net, sock, address, timeout_at=timeout_at)
+        except (kerrors.KafkaError, OSError) as error:
+            sock.close()
+            problem = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise problem
 
 
 def _connection_settings(site: Site) -> dict[str, Any]:
@@ -198,7 +223,10 @@ class Cluster:
                 site=site,
             )
         if isinstance(cause, kerrors.UnsupportedSaslMechanismError):
-            return AuthenticationFailed(f"site {site}: {cause.args[0] if cause.args else cause}", site=site)
+            mechanism = self.site.sasl.mechanism if self.site.sasl else ""
+            return AuthenticationFailed(
+                f"site {site}: it does not offer {mechanism}; check sites.{site}.sasl.mechanism", site=site
+            )
         if isinstance(cause, kerrors.AuthorizationError):
             needed = {
                 "TopicAuthorizationFailedError": "an ACL on the topic",
@@ -263,7 +291,10 @@ class Cluster:
         await self._manager.cluster.refresh_metadata()
 
     async def metadata(self, topics: list[str] | None) -> Metadata:
-        """Leaders and ids of these topics (``None``: of all); a topic's error is a value."""
+        """Leaders and ids of these topics (``None``: of all); a topic's error is a value.
+
+        Raises ``ClusterChanged`` when another cluster answers than the one that we connected to.
+        """
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
         request = MetadataRequest(
             topics=wanted,
@@ -272,6 +303,15 @@ class Cluster:
             include_topic_authorized_operations=False,
         )
         response = await self.request(request)
+        if self.cluster_id and response.cluster_id and response.cluster_id != self.cluster_id:
+            raise ClusterChanged(
+                f"site {self.site.name} was cluster {self.cluster_id} when we connected and is {response.cluster_id} now: "
+                "offsets of the old cluster mean nothing there. If it was rebuilt on purpose, replicate it under a new link "
+                "name",
+                self.site.name,
+                self.cluster_id,
+                response.cluster_id,
+            )
         found: dict[str, TopicInfo] = {}
         for topic in response.topics:
             error = kerrors.for_code(topic.error_code) if topic.error_code else None

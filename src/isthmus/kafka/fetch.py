@@ -18,6 +18,7 @@ from typing import Any
 import kafka.errors as kerrors
 from kafka.protocol.consumer import FetchRequest
 
+from isthmus.errors import IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Loop, Signal
@@ -95,22 +96,36 @@ class _Cursor:
 
 
 class _Session:
-    """What a broker remembers of our fetch (KIP-227), so that idle partitions cost nothing a request."""
+    """One leader's long poll, and what that broker remembers of it (KIP-227): only changes are sent again.
 
-    def __init__(self) -> None:
+    ``led`` are the partitions to fetch there, ``members`` those the broker knows of, ``dirty`` those whose position it
+    does not know yet, ``gone`` those it should forget. So a poll costs what has changed, not what there is.
+    """
+
+    def __init__(self, loop: Loop) -> None:
         self.id, self.epoch = 0, 0
-        self.known: dict[Partition, int] = {}
+        self.led: set[Partition] = set()
+        self.members: set[Partition] = set()
+        self.dirty: set[Partition] = set()
+        self.gone: set[Partition] = set()
+        self.signal = Signal(loop)
+
+    def lead(self, led: set[Partition]) -> None:
+        self.led = led
+        self.dirty = (self.dirty & led) | (led - self.members)
+        self.gone = self.members - led
 
     def reset(self) -> None:
+        """The broker has forgotten: the next request names everything."""
         self.id, self.epoch = 0, 0
-        self.known = {}
+        self.members, self.gone, self.dirty = set(), set(), set(self.led)
 
-    def changes(self, wanted: dict[Partition, int]) -> tuple[list[Partition], list[Partition]]:
-        if not self.id:
-            return list(wanted), []
-        changed = [p for p, position in wanted.items() if self.known.get(p) != position]
-        forgotten = [p for p in self.known if p not in wanted] if len(self.known) != len(wanted) or changed else []
-        return changed, forgotten
+    def changes(self) -> tuple[set[Partition], set[Partition]]:
+        """What the next request has to say; taken as said."""
+        changed, gone = (self.dirty if self.id else set(self.led)), self.gone
+        self.members = (self.members - gone) | changed
+        self.dirty, self.gone = set(), set()
+        return changed, gone
 
 
 class Fetcher:
@@ -126,32 +141,33 @@ class Fetcher:
         self._cursors: dict[Partition, _Cursor] = {}
         self._inbox: deque[tuple[int, Fetched | FetchProblem]] = deque()
         self.buffered = 0
-        self._nodes: dict[int, Signal] = {}
-        self._polling: set[int] = set()
+        self._sessions: dict[int, _Session] = {}
+        self._moved: set[Partition] = set()
+        self._assigning = False
+        self._stamp = 0
         self._stopped = False
+        self._failure: IsthmusError | None = None
         self.held = False
         self.requests = 0
-        self._leaderless = Signal(self._loop)
         self._watching = False
 
     # -- what the owner says ------------------------------------------------------------------------------
 
     def seek(self, partition: Partition, position: int) -> None:
         """Fetch this partition from here on; what was fetched for it before is forgotten."""
-        cursor = self._cursors.get(partition)
-        if cursor is None:
-            self._cursors[partition] = _Cursor(position)
-        else:
-            cursor.position, cursor.active = position, True
-            cursor.generation += 1
-        self._start_nodes()
+        self._stamp += 1
+        cursor = self._cursors.setdefault(partition, _Cursor(position))
+        cursor.position, cursor.active, cursor.generation = position, True, self._stamp
+        self._moved.add(partition)
+        self._assign_soon()
 
     def drop(self, partition: Partition) -> None:
         """Stop fetching a partition."""
         cursor = self._cursors.get(partition)
         if cursor is not None:
-            cursor.active = False
-            cursor.generation += 1
+            self._stamp += 1
+            cursor.active, cursor.generation = False, self._stamp
+            self._assign_soon()
 
     def hold(self, held: bool) -> None:
         """Send no further requests (rate limit, pause) until told otherwise."""
@@ -164,7 +180,9 @@ class Fetcher:
         self._wake()
 
     def take(self) -> Fetched | FetchProblem | None:
-        """The next piece, if any."""
+        """The next piece, if any. Raises what ended the fetching."""
+        if self._failure is not None:
+            raise self._failure
         while self._inbox:
             generation, piece = self._inbox.popleft()
             if isinstance(piece, Fetched):
@@ -186,23 +204,32 @@ class Fetcher:
     # -- the polls ----------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        for signal in self._nodes.values():
-            signal.set()
-        self._leaderless.set()
+        for session in self._sessions.values():
+            session.signal.set()
 
-    def _start_nodes(self) -> None:
+    def _assign_soon(self) -> None:
+        """Sort partitions to their leaders once, however many were moved at a time."""
+        if not self._assigning and not self._stopped:
+            self._assigning = True
+            self._loop.later(0, self._assign)
+
+    def _assign(self) -> None:
+        self._assigning = False
+        led: dict[int, set[Partition]] = {node: set() for node in self._sessions}
         for partition, cursor in self._cursors.items():
-            if not cursor.active:
-                continue
-            node = self._leaders.of(partition)
-            if node < 0:
-                if not self._watching:
-                    self._watching = True
-                    self._loop.spawn(self._watch_leaderless())
-            elif node not in self._polling:
-                self._polling.add(node)
-                self._nodes[node] = Signal(self._loop)
-                self._loop.spawn(self._poll_forever(node))
+            if cursor.active:
+                led.setdefault(self._leaders.of(partition), set()).add(partition)
+        if led.pop(-1, None) and not self._watching:
+            self._watching = True
+            self._loop.spawn(self._watch_leaderless())
+        for node, partitions in led.items():
+            session = self._sessions.get(node)
+            if session is None:
+                session = self._sessions[node] = _Session(self._loop)
+                self._loop.spawn(self._poll_forever(node, session))
+            session.lead(partitions)
+            session.dirty |= self._moved & partitions
+        self._moved.clear()
         self._wake()
 
     async def _watch_leaderless(self) -> None:
@@ -215,31 +242,28 @@ class Fetcher:
             await self._loop.sleep(pause)
             pause = min(1.0, pause * 1.6)
         self._watching = False
-        self._start_nodes()
+        self._assign_soon()
 
     async def _refresh(self) -> None:
         try:
             await self._leaders.refresh()
         except (kerrors.KafkaError, OSError):
             await self._loop.sleep(0.1)
+        except IsthmusError as error:
+            self._failure = error
+            self._stopped = True
+            self._signal.set()
 
-    def _led_by(self, node: int) -> dict[Partition, int]:
-        return {p: c.position for p, c in self._cursors.items() if c.active and self._leaders.of(p) == node}
-
-    async def _poll_forever(self, node: int) -> None:
-        session = _Session()
-        signal = self._nodes[node]
+    async def _poll_forever(self, node: int, session: _Session) -> None:
+        await self._loop.sleep(0)  # the partitions are sorted to it right after it is made
         failures = 0
-        while not self._stopped:
-            wanted = self._led_by(node)
-            if not wanted:
-                break
+        while session.led and not self._stopped:
             if self.held or self.buffered >= self._buffer_bytes:
-                await signal.wait(1.0)
+                await session.signal.wait(1.0)
                 continue
-            generations = {p: self._cursors[p].generation for p in wanted}
+            stamp = self._stamp
             try:
-                response = await self._cluster.request(self._request(session, wanted), node)
+                response = await self._cluster.request(self._request(session), node)
                 if response.error_code:
                     error = kerrors.for_code(response.error_code)
                     session.reset()
@@ -255,23 +279,22 @@ class Fetcher:
                     break
                 await self._loop.sleep(min(1.0, 0.05 * 1.6**failures))
                 await self._refresh()
-                self._start_nodes()
+                self._assign_soon()
+                await self._loop.sleep(0)
                 continue
             session.id = response.session_id
             session.epoch = session.epoch + 1 if session.id else 0
-            session.known = wanted if session.id else {}
-            if await self._accept(response, wanted, generations):
+            if await self._accept(response, session, stamp):
                 await self._refresh()
-                self._start_nodes()
-        self._polling.discard(node)
-        self._nodes.pop(node, None)
-        if not self._stopped:
-            self._start_nodes()
+                self._assign_soon()
+                await self._loop.sleep(0)
+        self._sessions.pop(node, None)
+        self._assign_soon()
 
-    def _request(self, session: _Session, wanted: dict[Partition, int]) -> Any:
+    def _request(self, session: _Session) -> Any:
         self.requests += 1
         by_id = self._leaders.all_have_ids and self._cluster.supports(FetchRequest, 13)
-        changed, forgotten = session.changes(wanted)
+        changed, forgotten = session.changes()
         topic_type = FetchRequest.FetchTopic
         topics: dict[str, list[Any]] = {}
         for topic, index in changed:
@@ -279,7 +302,7 @@ class Fetcher:
                 topic_type.FetchPartition(
                     partition=index,
                     current_leader_epoch=-1,
-                    fetch_offset=wanted[topic, index],
+                    fetch_offset=self._cursors[topic, index].position,
                     last_fetched_epoch=-1,
                     log_start_offset=-1,
                     partition_max_bytes=PARTITION_BYTES,
@@ -310,7 +333,7 @@ class Fetcher:
             max_version=16 if by_id else 12,
         )
 
-    async def _accept(self, response: Any, wanted: dict[Partition, int], generations: dict[Partition, int]) -> bool:
+    async def _accept(self, response: Any, session: _Session, stamp: int) -> bool:
         """Put what came into the inbox; True when leaders should be asked for again."""
         stale_leaders = False
         for topic in response.responses:
@@ -318,7 +341,7 @@ class Fetcher:
             for answer in topic.partitions:
                 key = (name, answer.partition_index)
                 cursor = self._cursors.get(key)
-                if cursor is None or key not in wanted or cursor.generation != generations[key]:
+                if cursor is None or key not in session.members or cursor.generation > stamp:
                     continue
                 if answer.error_code:
                     error = kerrors.for_code(answer.error_code)
@@ -331,6 +354,7 @@ class Fetcher:
                         stale_leaders = True
                     else:
                         cursor.active = False
+                        self._assign_soon()
                         self._inbox.append((cursor.generation, FetchProblem(key, cursor.position, error)))
                         self._signal.set()
                     continue
@@ -345,9 +369,11 @@ class Fetcher:
                 self._inbox.append((cursor.generation, Fetched(key, cursor.position, data, aborted)))
                 if end > cursor.position:
                     cursor.position = end
+                    session.dirty.add(key)
                 else:
                     # Not one complete batch: only damage does this. The reader of the piece will say what.
                     cursor.active = False
+                    self._assign_soon()
                 self.buffered += len(data)
                 self._signal.set()
         return stale_leaders

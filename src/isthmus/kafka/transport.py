@@ -15,7 +15,13 @@ import time
 from typing import Any
 
 import numpy as np
-from kafka.errors import InvalidReceiveError, KafkaConnectionError, KafkaProtocolError
+from kafka.errors import (
+    InvalidReceiveError,
+    KafkaConnectionError,
+    KafkaProtocolError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+)
 from kafka.net.connection import KafkaConnection
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.parser import KafkaProtocol
@@ -65,7 +71,17 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]
 
 
 class FrameConnection(KafkaConnection):  # type: ignore[misc]
-    """A connection over one of our transports."""
+    """A connection over one of our transports. ``refusal`` is why the broker did not let us in: it answers and hangs up in
+    one go, and kafka-python then only tells that the connection was lost."""
+
+    refusal: Exception | None = None
+
+    async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
+        try:
+            await super()._sasl_authenticate(timeout_at)
+        except (SaslAuthenticationFailedError, UnsupportedSaslMechanismError) as error:
+            self.refusal = error
+            raise
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
