@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import random
 import time
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import kafka.errors as kerrors
@@ -191,8 +193,9 @@ class Planner:
         await self._look_for_unreadable(topics)
         committed = await group_offsets(self.target, self._group, stable=True)
         maps = await self._maps_if_needed(topics, committed)
-        targets = await self._ensure_targets(topics, maps)
-        assignments = await self._assignments(topics, targets, maps)
+        held = _held(topics, committed, maps)
+        targets = await self._ensure_targets(topics, held)
+        assignments = await self._assignments(topics, targets, held)
         await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
         await self._read_reports()
         await self._tell_faults(topics, committed)
@@ -258,14 +261,12 @@ class Planner:
         pairs, _ = await read_to_end(self.target, self._map)
         return build_maps((key, value) for key, value in pairs if key is not None)
 
-    async def _ensure_targets(
-        self, topics: dict[str, Topic], maps: dict[Partition, PartitionMap]
-    ) -> dict[str, TopicInfo]:
-        """Create what is missing and grow what is too small; topics that were copied before are not re-created."""
+    async def _ensure_targets(self, topics: dict[str, Topic], held: dict[Partition, uuid.UUID]) -> dict[str, TopicInfo]:
+        """Create what is missing and grow what is too small; a topic that once held copies is not created again."""
         link = self.job.link
         metadata = await self.target.metadata(sorted(t.target for t in topics.values()))
         brokers = max(1, len(metadata.brokers))
-        lost = {topic for topic, _ in maps}
+        lost = {topic for topic, _ in held}
         absent = [
             t
             for name, t in topics.items()
@@ -315,7 +316,7 @@ class Planner:
         return {name: info for name, info in metadata.topics.items() if info.error is None and name not in refused}
 
     async def _assignments(
-        self, topics: dict[str, Topic], targets: dict[str, TopicInfo], maps: dict[Partition, PartitionMap]
+        self, topics: dict[str, Topic], targets: dict[str, TopicInfo], held: dict[Partition, uuid.UUID]
     ) -> list[Assignment]:
         configs = await topic_configs(self.target, sorted(targets))
         faulted = {(f.topic, f.partition) for f in self._faults}
@@ -327,9 +328,9 @@ class Planner:
             for partition in topic.source.partitions:
                 key = (name, partition)
                 if info is None:
-                    if key in faulted or key not in maps:
+                    if key in faulted or key not in held:
                         continue
-                    target_id = maps[key].target_id  # deleted at the target: the task will say so
+                    target_id = held[key]  # deleted at the target: the task will say so
                 elif partition in info.partitions:
                     target_id = info.id
                 else:
@@ -349,13 +350,7 @@ class Planner:
         existing: set[str],
     ) -> None:
         """Give each partition progress: what it has, what it had under another name, what the map says, or a start."""
-        by_source: dict[Partition, Progress] = {}
-        for (_, partition), value in committed.items():
-            progress = Progress.read(value)
-            if progress is not None:
-                key = (progress.source_topic, partition)
-                if key not in by_source or by_source[key].offset < progress.offset:
-                    by_source[key] = progress
+        by_source = _by_source(committed)
         write: dict[Partition, Committed] = {}
         unknown: list[Assignment] = []
         refresh = time.monotonic() - self._refreshed > REFRESH_PROGRESS_SECONDS or not self._refreshed
@@ -366,7 +361,7 @@ class Planner:
                     write[a.target] = own
                 continue
             elsewhere, mapped = by_source.get(a.source), maps.get(a.source)
-            if elsewhere is not None and elsewhere.source_id == a.source_id:
+            if elsewhere is not None and elsewhere.source_id == a.source_id and _is_newest(elsewhere, mapped):
                 # The link's rename changed: go on where the old name stopped, in the new topic.
                 moved = Progress(elsewhere.offset, a.topic, self.source.cluster_id, a.source_id, a.target_id)
                 write[a.target] = moved.commit()
@@ -476,6 +471,45 @@ class Planner:
             )
             for slot, hand in enumerate(hands)
         ]
+
+
+def _by_source(committed: Mapping[Partition, Committed]) -> dict[Partition, Progress]:
+    """The furthest progress of each source partition, under whatever name it was copied."""
+    found: dict[Partition, Progress] = {}
+    for (_, partition), value in committed.items():
+        progress = Progress.read(value)
+        if progress is not None:
+            key = (progress.source_topic, partition)
+            if key not in found or found[key].offset < progress.offset:
+                found[key] = progress
+    return found
+
+
+def _is_newest(progress: Progress, mapped: PartitionMap | None) -> bool:
+    """Whether nothing was copied to another topic since: what the map saw last is what this progress is about."""
+    return mapped is None or mapped.target_id == progress.target_id
+
+
+def _held(
+    topics: Mapping[str, Topic], committed: Mapping[Partition, Committed], maps: Mapping[Partition, PartitionMap]
+) -> dict[Partition, uuid.UUID]:
+    """Source partitions that were copied to the topic that they are copied to now, and which topic that was.
+
+    The broker forgets the progress of a topic that is deleted; the map does not, but it knows no names. So copies that the
+    map knows went there unless there is progress, under another name, of the very topic that holds them.
+    """
+    by_source = _by_source(committed)
+    held: dict[Partition, uuid.UUID] = {}
+    for name, topic in topics.items():
+        for partition in topic.source.partitions:
+            key, own = (name, partition), committed.get((topic.target, partition))
+            progress = Progress.read(own) if own is not None else None
+            elsewhere = by_source.get(key)
+            if progress is not None:
+                held[key] = progress.target_id
+            elif key in maps and (elsewhere is None or not _is_newest(elsewhere, maps[key])):
+                held[key] = maps[key].target_id
+    return held
 
 
 def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
