@@ -37,6 +37,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -44,6 +48,7 @@ from confluent_kafka.admin import (
     NewPartitions,
     NewTopic,
     OffsetSpec,
+    ResourcePatternType,
     ResourceType,
 )
 
@@ -54,6 +59,7 @@ from isthmus.engine.lease import Lease, LeaseResult
 from isthmus.engine.plan import Job, Planner
 from isthmus.errors import IsthmusError, TakenOver
 from isthmus.kafka.offsets import LATEST, list_offsets
+from isthmus.kafka.produce import Fenced
 from isthmus.sandbox import KafkaSite
 
 QUIET = {"log_level": 0}  # librdkafka writes every lost connection to stderr
@@ -128,6 +134,41 @@ def set_config(site: KafkaSite, kind: ResourceType, name: str, **config: str) ->
     client.incremental_alter_configs([resource])[resource].result(30)
 
 
+def allow(site: KafkaSite, operation: str, kind: str, prefix: str, user: str = "isthmus") -> None:
+    """Allow a user an operation on what begins with a prefix; kinds are topic, group, transactional-id, cluster."""
+    client = admin(site)
+    for future in client.create_acls([_acl(AclBinding, operation, kind, prefix, user)]).values():
+        future.result(30)
+
+
+def deny(site: KafkaSite, operation: str = "any", kind: str = "any", prefix: str | None = None) -> None:
+    """Take away what was allowed, and nothing else; without arguments, everything."""
+    client = admin(site)
+    for future in client.delete_acls([_acl(AclBindingFilter, operation, kind, prefix, None)]).values():
+        future.result(30)
+
+
+def _acl(form: Any, operation: str, kind: str, prefix: str | None, user: str | None) -> Any:
+    types = {"transactional-id": ResourceType.TRANSACTIONAL_ID, "cluster": ResourceType.BROKER}
+    if prefix is None:
+        name, pattern = None, ResourcePatternType.ANY
+    elif kind == "cluster":
+        name, pattern = "kafka-cluster", ResourcePatternType.LITERAL
+    elif prefix == "":
+        name, pattern = "*", ResourcePatternType.LITERAL
+    else:
+        name, pattern = prefix, ResourcePatternType.PREFIXED
+    return form(
+        types.get(kind) or ResourceType[kind.upper()],
+        name,
+        pattern,
+        user and f"User:{user}",
+        None if user is None else "*",
+        AclOperation[operation.upper().replace("-", "_")],
+        AclPermissionType.ANY if user is None else AclPermissionType.ALLOW,
+    )
+
+
 def ends(site: KafkaSite, topic: str, committed: bool = True, client: AdminClient | None = None) -> dict[int, int]:
     """The log end of each partition: the last stable offset, or the high watermark."""
     client = client or admin(site)
@@ -165,7 +206,8 @@ class Message:
 
 def producer_of(site: KafkaSite, user: str | None = None, **options: Any) -> Producer:
     settings = {key.replace("_", "."): value for key, value in options.items()}
-    return Producer({**site.client_config(user), **QUIET, "linger.ms": 5, "message.timeout.ms": 60_000, **settings})
+    access = site.client_config(user) if user else {"bootstrap.servers": site.admin_bootstrap}
+    return Producer({**access, **QUIET, "linger.ms": 5, "message.timeout.ms": 60_000, **settings})
 
 
 def send(producer: Producer, topic: str, messages: Iterable[Message]) -> int:
@@ -527,6 +569,7 @@ class Replicator:
         self.job = job_of(setup, link, slots)
         self.leases = 0
         self.failure: BaseException | None = None
+        self._copiers: list[Copier] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -548,7 +591,7 @@ class Replicator:
     def ended(self, timeout: float = 60.0) -> BaseException | None:
         """Wait until it ends by itself; why it did."""
         self._thread.join(timeout)
-        assert not self._thread.is_alive(), "the replicator goes on"
+        assert not self._thread.is_alive(), f"the replicator goes on after {[c._trouble for c in self._copiers]}"
         failure, self.failure = self.failure, None
         return failure
 
@@ -568,9 +611,17 @@ class Replicator:
             planner.close()
 
     def _carry_out(self, lease: Lease) -> None:
-        # As in Spark: whether the link is really lost is for the planner to say.
-        with contextlib.suppress(TakenOver):
-            Copier(lease, self._stop.is_set).run()
+        # As in Spark: a task that was fenced is tried again, and whether the link is lost is for the planner to say.
+        fenced = True
+        while fenced:
+            with contextlib.suppress(TakenOver):
+                try:
+                    copier = Copier(lease, self._stop.is_set)
+                    self._copiers.append(copier)
+                    copier.run()
+                except Fenced:
+                    continue
+            fenced = False
 
 
 @contextlib.contextmanager
