@@ -67,12 +67,29 @@ def make() -> Path | None:
 
 _TRAINING = """
 import sys, time
-from isthmus.engine.session import build_session, JAVA_OPTIONS
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from isthmus.engine.session import JAVA_OPTIONS, build_session
+
+class Reader(DataSourceStreamReader):
+    def initialOffset(self): return {"n": 0}
+    def latestOffset(self, start, limit=None): return {"n": start["n"] + 1}
+    def partitions(self, start, end): return [InputPartition(0)]
+    def read(self, partition): yield (1,)
+
+class Source(DataSource):
+    @classmethod
+    def name(cls): return "training"
+    def schema(self): return "n int"
+    def streamReader(self, schema): return Reader()
+
 archive, scratch = sys.argv[1:]
-spark = build_session({"spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"}, 1)
-query = spark.readStream.format("rate").load().writeStream.format("noop").option("checkpointLocation", scratch + "/c").start()
-deadline = time.monotonic() + 60
-while not query.lastProgress and time.monotonic() < deadline:
+options = f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
+spark = build_session({"spark.driver.extraJavaOptions": options}, 1)
+spark.dataSource.register(Source)
+stream = spark.readStream.format("training").load().writeStream.format("noop")
+query = stream.option("checkpointLocation", scratch + "/checkpoint").start()
+deadline = time.monotonic() + 90
+while len(query.recentProgress) < 2 and query.isActive and time.monotonic() < deadline:
     time.sleep(0.05)
 query.stop()
 gateway = spark.sparkContext._gateway

@@ -59,7 +59,6 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
         "spark.driver.memory": DRIVER_MEMORY,
         "spark.task.maxFailures": str(TASK_ATTEMPTS),
         "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
         "spark.python.daemon.module": "isthmus.engine.daemon",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.numRecentProgressUpdates": "5",
@@ -78,7 +77,7 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _stderr_to_log():
+        with _stderr_to_log(), _no_search_for_sources():
             return builder.getOrCreate()
     except Exception as error:
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
@@ -87,6 +86,21 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
             f"Spark could not be started on {master}: {reason}; is a JDK 17+ on the PATH, and are the spark options right? "
             f"What Spark printed is in {_LOG}"
         ) from error
+
+
+@contextlib.contextmanager
+def _no_search_for_sources() -> Iterator[None]:
+    """Spark would start Python twice more to search it for data sources; ours is handed to it. It searches the
+    driver's Python, so it is told of none. What runs our source is ``spark.pyspark.python``."""
+    kept = os.environ.get("PYSPARK_DRIVER_PYTHON")
+    os.environ["PYSPARK_DRIVER_PYTHON"] = os.path.join(os.sep, "none")
+    try:
+        yield
+    finally:
+        if kept is None:
+            del os.environ["PYSPARK_DRIVER_PYTHON"]
+        else:
+            os.environ["PYSPARK_DRIVER_PYTHON"] = kept
 
 
 _LOG = os.path.join(tempfile.gettempdir(), f"isthmus-spark-{os.getuid()}.log")
