@@ -26,13 +26,16 @@ def decode(
     partition: int,
     position: int = 0,
     aborted: Sequence[tuple[int, int]] = (),
+    reader: Reader | None = None,
 ) -> Iterator[Any]:
     """The records of fetched bytes, some thousands in each Arrow record batch.
+
+    Who decodes often passes a ``reader`` of their own, whose memory is then used again.
 
     Raises the ``PartitionFault`` of data that cannot be read, after everything before it was given.
     """
     fetched = Fetched(topic, partition, position, read_only(np.frombuffer(data, np.uint8)), aborted)
-    for group in Reader(skip_corrupt=False).groups(fetched):
+    for group in (reader or Reader(skip_corrupt=False)).groups(fetched):
         if group.records is not None and len(group.records):
             yield to_arrow(group.records)
         if group.fault is not None:

@@ -47,9 +47,8 @@ def bad_batch(topic: str, partition: int, data: Bytes, row: Longs) -> PartitionF
             f" {layout.ABSURD_LENGTH}, so what follows cannot be found and cannot be skipped either"
         )
     elif verdict == scan.BAD_CHECKSUM:
-        stored = scan.stored_checksum(data, at)
         found = crc32c(data[at + layout.ATTRIBUTES : end])
-        what = f"its checksum is {stored:#010x}, its bytes give {found:#010x}"
+        what = f"its checksum is {int(row[scan.CHECKSUM]):#010x}, its bytes give {found:#010x}"
     else:
         what = (
             f"its fields contradict each other or the batch before: last offset {int(row[scan.LAST_OFFSET])},"

@@ -1,7 +1,7 @@
 """Which batches go together into one rewrite, and which one passes unopened.
 
 Invariant: a group is a run of neighbours in the log with one codec, so order is kept whatever is done
-with it. Rows that hold nothing to copy (control, aborted, before the position) belong to the group
+with it. Rows that hold nothing to copy (control, aborted, empty, before the position) belong to the group
 around them.
 
 A batch may pass unopened when no rule looks at records and the destination would accept it as it is:
@@ -16,8 +16,8 @@ from typing import Any
 from isthmus.records import layout, scan
 from isthmus.records.kernels_cache import kernel
 
-#: Bytes of source that are rewritten in one go: enough to fill some outgoing batches, little enough
-#: for the columns to stay in the processor's cache.
+#: Bytes of source that are rewritten in one go: enough to fill some outgoing batches. Between 1 and 8 MiB
+#: it makes no difference that can be measured, so this bounds memory.
 GROUP_BYTES = 4 << 20
 #: Below this, copying an uncompressed batch into a larger one costs less than one more request.
 SMALL = 64 << 10

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,6 +60,16 @@ def _writable(folder: Path) -> bool:
     return True
 
 
+def _private(folder: Path) -> bool:
+    """Whether a folder in a place that all users share is ours alone: loading a kernel runs its code."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
 @cache
 def kernels_directory() -> Path:
     """The directory of this build's compiled kernels; in a temporary place if home is read-only."""
@@ -70,9 +81,9 @@ def kernels_directory() -> Path:
         candidates.append(Path.home() / ".cache" / "isthmus")
     except RuntimeError:  # no home at all, as in some containers
         pass
-    # The user id keeps one user from loading code that another one put there.
-    owner = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-    candidates.append(Path(tempfile.gettempdir()) / f"isthmus-{owner}")
+    shared = Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}"
+    if _private(shared):
+        candidates.append(shared)
     for candidate in candidates:
         folder = candidate / "kernels" / build
         if _writable(folder):

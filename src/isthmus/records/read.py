@@ -71,7 +71,7 @@ class Reader:
         """Read every complete batch. A batch passes unopened only if ``may_pass``, and if it already has
         ``codec`` (or that is ``KEEP_CODEC``) and fits into ``max_bytes``."""
         scanner = scan.Scanner(fetched.data, fetched.position, fetched.aborted, self._table)
-        next_offset = fetched.position
+        next_offset = beyond_skipped = fetched.position
         while not scanner.done:
             table = scanner.turn()
             row = 0
@@ -79,6 +79,8 @@ class Reader:
                 if table[row, scan.VERDICT] >= scan.BAD_LENGTH:
                     last = row + 1
                     group = self._refuse(fetched, table[row], next_offset)
+                    moved = next_offset > fetched.position
+                    beyond_skipped = _offset_after_bad(table[row], beyond_skipped, moved)
                 else:
                     last, batches, alone, capacity = gather(table, row, fetched.position, may_pass, codec, max_bytes)
                     if alone != NOT_ALONE:
@@ -91,14 +93,16 @@ class Reader:
                 yield group
                 if group.fault is not None:
                     return
-                next_offset = group.next_offset
+                if group.next_offset > next_offset:
+                    next_offset = beyond_skipped = group.next_offset
                 row = last
+        if beyond_skipped > next_offset:  # the last batch was skipped: no other says where to go on
+            yield Group(beyond_skipped)
 
     def _refuse(self, fetched: Fetched, row: Longs, next_offset: int) -> Group:
         """Skip a batch that the scan found bad, or stop at it."""
         if self._skip and row[scan.VERDICT] != scan.BAD_LENGTH:
-            moved = next_offset > fetched.position
-            return Group(_offset_after_bad(row, next_offset, moved), skipped=1)
+            return Group(next_offset, skipped=1)
         return Group(next_offset, fault=faults.bad_batch(fetched.topic, fetched.partition, fetched.data, row))
 
     def _open(self, fetched: Fetched, table: Longs, first: int, last: int, capacity: int) -> tuple[Group, int]:
@@ -176,15 +180,16 @@ def _account(group: Group, batches: Longs, next_offset: int) -> None:
 
 
 def _offset_after_bad(row: Longs, next_offset: int, moved: bool) -> int:
-    """Where to go on after a batch that cannot be trusted; always further, or Fetch would return it for
-    ever, but not so far as to jump over a good record.
+    """Where to go on after a batch that cannot be trusted, if no good batch follows: further, or Fetch would
+    return it for ever, but not so far as to jump over a good record.
 
-    Its last offset may be damaged too, so it is believed only where the number of records says the same.
-    Else we move by one offset, and the next batch, or the next Fetch at that offset, says more.
+    Its offsets may be damaged too, so they are believed only where they follow on and the number of records
+    says the same. Else we move by one offset, and the next Fetch says more.
     """
     base_offset, last_offset = int(row[scan.BASE_OFFSET]), int(row[scan.LAST_OFFSET])
     if moved and base_offset < next_offset and row[scan.VERDICT] == scan.BAD_FIELDS:
         return next_offset  # out of order: it holds nothing of what comes next
-    if last_offset >= next_offset and last_offset - base_offset + 1 == int(row[scan.COUNT]):
+    agrees = last_offset - base_offset + 1 == int(row[scan.COUNT])
+    if agrees and base_offset <= next_offset <= last_offset < np.iinfo(np.int64).max:
         return last_offset + 1
     return next_offset + 1

@@ -130,6 +130,8 @@ class Transcoder:
         for rule in self._rules:
             try:
                 records = rule.apply(records)
+                if not isinstance(records, Records):
+                    raise TypeError(f"expected Records, found {type(records).__name__}")
             except PartitionFault as fault:
                 copied.fault = fault
                 return

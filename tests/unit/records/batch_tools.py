@@ -48,8 +48,13 @@ def sized(piece: bytes | None) -> bytes:
     return varint(-1) if piece is None else varint(len(piece)) + piece
 
 
+def wrapped(number: int) -> int:
+    """A sum as 64 bits have it, which is how Java adds times; Python's numbers do not run over."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 def record_bytes(rec: Rec, base_offset: int, base_timestamp: int) -> bytes:
-    delta = (rec.timestamp - base_timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
+    delta = wrapped(rec.timestamp - base_timestamp)
     body = b"\0" + varint(delta) + varint(rec.offset - base_offset) + sized(rec.key) + sized(rec.value)
     body += varint(len(rec.headers))
     for key, value in rec.headers:
@@ -194,7 +199,7 @@ def read_kafka_python(batch: bytes) -> list[Rec]:
     batches = MemoryRecords(batch)
     read = batches.next_batch()
     assert read.validate_crc()
-    records = [Rec(rec.offset, rec.timestamp, rec.key, rec.value, _encoded(rec.headers)) for rec in read]
+    records = [Rec(rec.offset, wrapped(rec.timestamp), rec.key, rec.value, _encoded(rec.headers)) for rec in read]
     assert not batches.has_next()
     return records
 
@@ -245,7 +250,7 @@ def read_plain(batch: bytes) -> list[Rec]:
         start = region.at
         assert region.data[region.at] == 0
         region.at += 1
-        timestamp = (base_ts + region.number() + (1 << 63)) % (1 << 64) - (1 << 63)
+        timestamp = wrapped(base_ts + region.number())
         if attributes & 8:
             timestamp = max_ts
         offset = base + region.number()

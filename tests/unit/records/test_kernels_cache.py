@@ -87,3 +87,14 @@ def test_numba_keeps_its_own_cache_for_others() -> None:
     import isthmus.records.scan  # noqa: F401
 
     assert os.environ.get("NUMBA_CACHE_DIR", "") == config.CACHE_DIR
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_folder_that_others_may_write_is_not_trusted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ISTHMUS_CACHE", raising=False)
+    monkeypatch.setenv("HOME", "/proc/nowhere")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    planted = tmp_path / f"isthmus-{os.getuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    assert not kernels_directory().is_relative_to(planted)

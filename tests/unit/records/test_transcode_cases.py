@@ -106,6 +106,14 @@ def test_a_delete_horizon_is_cleared() -> None:
     assert HEAD.unpack_from(copied.batches[0].payload.tobytes())[5] == 4
 
 
+@pytest.mark.parametrize("codec", range(5))
+def test_what_compaction_leaves_of_a_batch_may_be_nothing(codec: int) -> None:
+    empty = seal(b"", base_offset=5, last_delta=4, count=0, attributes=codec)
+    copied = feed(make(recs(0, 5)) + empty + make(recs(10, 2)), WITH_HEADER)
+    assert (copied.fault, copied.records, copied.next_offset) == (None, 7, 12)
+    assert feed(empty, position=5).next_offset == 10
+
+
 def test_position_in_the_middle_of_a_batch() -> None:
     for codec in range(5):
         copied = feed(make(recs(100, 10), codec=codec), position=107)
@@ -320,6 +328,16 @@ def test_skipping_the_last_batch_moves_on_but_believes_no_damaged_field() -> Non
     assert feed(bad_body, on_corrupt="skip", position=4).next_offset == 8
     bad_last_offset = damaged(make(recs(4, 4)), 24)
     assert feed(bad_last_offset, on_corrupt="skip", position=4).next_offset == 5
+    far = (1 << 63) - 1
+    assert feed(damaged(make([Rec(far)]), 70), on_corrupt="skip", position=4).next_offset == 5
+
+
+def test_a_good_batch_after_a_skipped_one_says_where_to_go_on() -> None:
+    """Also when the skipped one's base offset, which no checksum covers, points far ahead."""
+    bad = struct.pack(">q", 900) + damaged(make(recs(4, 4)), 80)[8:]
+    copied = feed(bad + make(recs(8, 4)), on_corrupt="skip", position=4)
+    assert (copied.next_offset, copied.records, copied.skipped) == (12, 4, 1)
+    assert feed(bad, on_corrupt="skip", position=4).next_offset == 5
 
 
 def test_skipping_a_batch_out_of_order_loses_nothing_after_it() -> None:
@@ -504,6 +522,20 @@ def test_dropped_records_between_two_batches_belong_to_the_first() -> None:
 def test_a_dropped_record_is_never_too_large() -> None:
     data = make([Rec(0), Rec(1, value=b"x" * 5000), Rec(2)])
     assert feed(data, (KeepEven(),), max_bytes=1000).fault is None
+
+
+class Forgetful(KeepEven):
+    """Returns nothing."""
+
+    def apply(self, records: Records) -> Records:
+        super().apply(records)
+        return None  # type: ignore[return-value]
+
+
+def test_a_rule_that_returns_no_records_has_failed() -> None:
+    fault = feed(make(recs(0, 5)), (Forgetful(),)).fault
+    assert isinstance(fault, RuleFailed)
+    assert "expected Records, found NoneType" in str(fault)
 
 
 def test_a_rule_that_raises_stops_before_its_records() -> None:

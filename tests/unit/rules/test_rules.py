@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,3 +193,9 @@ def test_a_function_that_an_executor_cannot_import() -> None:
     assert isinstance(copied.fault, RuleFailed)
     assert "not_shipped:rule" in str(copied.fault)
     assert "PYTHONPATH" in str(copied.fault)
+
+
+def test_the_page_on_rules_shows_the_example_as_it_is() -> None:
+    home = Path(__file__).resolve().parents[3]
+    shown = (home / "docs" / "rules.md").read_text().split("```python\n")[1].split("```")[0]
+    assert shown in (home / "examples" / "mask_cards.py").read_text()
