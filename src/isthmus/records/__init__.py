@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from isthmus.records.arrow import decode, from_arrow, to_arrow
     from isthmus.records.model import Records
+    from isthmus.records.outgoing import Outgoing, stamp
     from isthmus.records.rule import Rule
-    from isthmus.records.transcode import Copied, Transcoder, stamp
-    from isthmus.records.write import Outgoing
+    from isthmus.records.transcode import Copied, Transcoder
 
 __all__ = [
     "Copied",
@@ -30,13 +30,13 @@ __all__ = [
 
 _HOMES = {
     "Copied": "transcode",
-    "Outgoing": "write",
+    "Outgoing": "outgoing",
     "Records": "model",
     "Rule": "rule",
     "Transcoder": "transcode",
     "decode": "arrow",
     "from_arrow": "arrow",
-    "stamp": "transcode",
+    "stamp": "outgoing",
     "to_arrow": "arrow",
 }
 

@@ -10,21 +10,19 @@ what stopped it is a value, and what was before it has been copied.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from isthmus.errors import PartitionFault
 from isthmus.records import faults, layout, scan
-from isthmus.records.checksum import crc32c
 from isthmus.records.gather import KEEP_CODEC
 from isthmus.records.model import Bytes, Longs, Records, read_only
+from isthmus.records.outgoing import Outgoing
 from isthmus.records.read import Fetched, Group, Reader
 from isthmus.records.rule import Rule
-from isthmus.records.write import Outgoing, Writer, write_header
+from isthmus.records.write import Writer, write_header
 
 #: The brokers' default of ``message.max.bytes``.
 DEFAULT_MAX_BYTES = 1048588
@@ -48,22 +46,6 @@ class Copied:
     aborted: int = 0
     """Records of aborted transactions."""
     fault: PartitionFault | None = None
-
-
-_PRODUCER_FIELDS = struct.Struct(">qhi")
-_CHECKSUM = struct.Struct(">I")
-
-
-def stamp(payload: Any, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool) -> None:
-    """Write who produces the batch, then its checksum. May be done again with other values."""
-    buffer = memoryview(payload)
-    _PRODUCER_FIELDS.pack_into(buffer, layout.PRODUCER_ID, producer_id, producer_epoch, base_sequence)
-    low = layout.ATTRIBUTES + 1  # the flag is in the second of the two bytes
-    if transactional:
-        buffer[low] |= layout.TRANSACTIONAL_BIT
-    else:
-        buffer[low] &= ~layout.TRANSACTIONAL_BIT & 0xFF
-    _CHECKSUM.pack_into(buffer, layout.CRC, crc32c(payload[layout.ATTRIBUTES :]))
 
 
 class Transcoder:

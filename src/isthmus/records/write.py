@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,8 @@ from isthmus.errors import RecordTooLarge
 from isthmus.records import faults, layout
 from isthmus.records.compression import deflate, deflated_bound
 from isthmus.records.kernels_cache import READ_BYTES, kernel
-from isthmus.records.model import COLUMN_NAMES, Bytes, Longs, Records
+from isthmus.records.model import COLUMN_NAMES, Bytes, Records
+from isthmus.records.outgoing import Outgoing
 from isthmus.records.wire import copy_bytes, varint_size, write_varint
 
 #: Uncompressed bytes in an outgoing batch. Near the brokers' default limit of 1 MiB, and below it by
@@ -169,18 +169,6 @@ def write_header(payload: Any, codec: int, count: int, base_timestamp: int, max_
         -1,
         count,
     )
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """One batch, ready for Produce but for what ``stamp`` writes."""
-
-    payload: Bytes
-    count: int
-    runs: Longs
-    """(first source offset, length) of runs of consecutive source offsets, in batch order."""
-    next_offset: int
-    """Every source offset below this is accounted for once the batch is in."""
 
 
 class Writer:

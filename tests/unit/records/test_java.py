@@ -1,12 +1,11 @@
 """Apache Kafka's own Java code and ours read each other's batches.
 
 What Java wrote lies in ``written_by_java`` (made by ``JavaBatches.java write``), so reading it needs no Java.
-Letting Java read ours needs Java and the broker's jars; the sandbox brings the jars when it first runs.
+Letting Java read ours needs Java and the broker's jars, which the sandbox brings.
 """
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 from pathlib import Path
@@ -17,7 +16,8 @@ from batch_tools import NAMES, Rec, make, read_plain, renumbered, with_offset_he
 from isthmus.records import Transcoder, stamp
 from isthmus.rules.offset_header import OffsetHeader
 from isthmus.sandbox import DEFAULT_KAFKA
-from isthmus.sandbox.jars import kafka_jars
+from isthmus.sandbox.jars import fetch, kafka_jars
+from isthmus.sandbox.java import find_java
 
 HERE = Path(__file__).parent
 
@@ -56,9 +56,7 @@ def in_words(codec: str, rec: Rec) -> str:
 
 
 def test_java_reads_what_we_write(tmp_path: Path) -> None:
-    java, jars = shutil.which("java"), kafka_jars(DEFAULT_KAFKA).directory / "lib"
-    if java is None or not jars.is_dir():
-        pytest.skip("needs Java and the jars that the sandbox fetches")
+    java, jars = find_java(), fetch(kafka_jars(DEFAULT_KAFKA)).directory / "lib"
     records = expected_of_java()
     records += [Rec(540 + i, -1, b"k" * i, b"some text " * 50 * i) for i in range(300)]
     lines, files = [], []
