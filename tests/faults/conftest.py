@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ledger import Judge, Load, create_topic
 from nursery import Nursery
+from replicator import Replicator
 
 if TYPE_CHECKING:
     from isthmus.sandbox import KafkaSite
@@ -33,7 +34,7 @@ class Scene:
     config: Path
     rng: random.Random
 
-    def load(self, rate: int = 2000) -> Load:
+    def load(self, rate: int = 1000) -> Load:
         return Load(self.source, self.topic, self.partitions, self.rng, rate)
 
     def judge(self) -> Judge:
@@ -90,3 +91,17 @@ def nursery(tmp_path: Path) -> Iterator[Nursery]:
     directory.mkdir()
     with Nursery(directory) as made:
         yield made
+
+
+@pytest.fixture
+def replicate(tmp_path: Path) -> Iterator[Callable[..., Replicator]]:
+    """Starts ``isthmus run`` for a scene's link; all of it is gone after the test."""
+    made: list[Replicator] = []
+
+    def start(scene: Scene, *arguments: str, patch: str = "") -> Replicator:
+        made.append(Replicator(scene, tmp_path, *arguments, patch=patch))
+        return made[-1]
+
+    yield start
+    for replicator in made:
+        replicator.close()

@@ -48,7 +48,7 @@ def create_topic(site: KafkaSite, topic: str, partitions: int, copies: int = 1) 
 class Load:
     """Numbered records to every partition of a topic, at a rate, until stopped."""
 
-    def __init__(self, site: KafkaSite, topic: str, partitions: int, rng: random.Random, rate: int = 2000) -> None:
+    def __init__(self, site: KafkaSite, topic: str, partitions: int, rng: random.Random, rate: int = 1000) -> None:
         self.topic = topic
         self.rate = rate
         self.sent = [0] * partitions
@@ -207,14 +207,18 @@ class Judge:
             self._judge(message)
         return len(messages)
 
-    def until(self, more: int, timeout: float = 60.0) -> None:
-        """Judge until so many more records have come out at the destination."""
-        goal, deadline = self.copied + more, time.monotonic() + timeout
-        while self.copied < goal:
+    def follow(self, load: Load, timeout: float = 120.0) -> None:
+        """Judge until all that the load has written by now has come out at the destination."""
+        deadline = time.monotonic() + timeout
+        while not all(load.delivered):
+            assert time.monotonic() < deadline, "the load did not begin"
+            time.sleep(TICK_SECONDS)
+        now = list(load.delivered)
+        while any(have < want for have, want in zip(self._target.counts, now, strict=True)):
             self.look(0.2)
-            assert time.monotonic() < deadline, f"{goal - self.copied} of {more} records did not come in {timeout} s"
+            assert time.monotonic() < deadline, f"{self._target.counts} of {now} records came out in {timeout} s"
 
-    def finish(self, counts: Sequence[int], timeout: float = 60.0) -> None:
+    def finish(self, counts: Sequence[int], timeout: float = 120.0) -> None:
         """Both ends hold exactly these many records a partition, the same ones, and nothing comes after them."""
         deadline = time.monotonic() + timeout
         while not self._complete(counts):
@@ -227,7 +231,9 @@ class Judge:
         assert self._target.counts == list(counts), f"{self._target.counts} instead of {list(counts)}"
 
     def _complete(self, counts: Sequence[int]) -> bool:
-        if any(have < want for end in (self._source, self._target) for have, want in zip(end.counts, counts, strict=True)):
+        if any(
+            have < want for end in (self._source, self._target) for have, want in zip(end.counts, counts, strict=True)
+        ):
             return False
         return all(len(end.at_end) == self._partitions for end in (self._source, self._target))
 

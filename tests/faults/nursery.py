@@ -39,7 +39,7 @@ class Child:
             return int(self.stem.with_suffix(".status").read_text())
         return None
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = 60.0) -> int:
         deadline = time.monotonic() + timeout
         while (status := self.status) is None:
             assert time.monotonic() < deadline, f"{self.what} did not end in {timeout} s:\n{self.where()}"

@@ -22,12 +22,13 @@ Installed by patching, in the process that is to be hit; the product has no hook
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from kafka.protocol.producer import EndTxnRequest
 
 from isthmus.engine import copy, plan
+from isthmus.engine.pen import Pen
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.produce import Producer
 
@@ -115,8 +116,12 @@ def _end_sent(hit: Callable[[], None]) -> None:
     Cluster.request = wrapped  # type: ignore[method-assign]
 
 
-def _is_map(_: Producer, round_: dict[tuple[str, int], Any]) -> bool:
-    return any(topic.endswith(".map") for topic, _ in round_)
+def _holds_map(partitions: Iterable[tuple[str, int]]) -> bool:
+    return any(topic.endswith(".map") for topic, _ in partitions)
+
+
+def _is_claim(offsets: Collection[tuple[str, int]]) -> bool:
+    return len(offsets) == 1 and _holds_map(offsets)
 
 
 def _reads_progress(*_: Any, stable: bool = True) -> bool:
@@ -129,14 +134,14 @@ _INSTALLERS: dict[str, Callable[[Callable[[], None]], None]] = {
     "read": _before(copy, "group_offsets", _reads_progress),
     "produce": _before(Producer, "_open"),
     "produced": _first_batch_sent,
-    "map": _before(Producer, "produce", _is_map),
+    "map": _before(Producer, "produce", lambda _, round_: _holds_map(round_)),
     "progress": _before(Producer, "_commit_progress"),
     "end": _before(Producer, "_end"),
     "ended": _end_sent,
     "next": _after(Producer, "_end"),
-    "claim": _before(plan, "commit_group_offsets", lambda _, __, offsets: any(t.endswith(".map") for t, _ in offsets)),
-    "claimed": _before(plan.Planner, "_fence"),
-    "fenced": _after(plan.Planner, "_fence"),
-    "start": _before(plan, "commit_group_offsets", lambda _, __, offsets: not any(t.endswith(".map") for t, _ in offsets)),
+    "claim": _before(Pen, "write", lambda _, offsets: _is_claim(offsets)),
+    "claimed": _before(Pen, "fence"),
+    "fenced": _after(Pen, "fence"),
+    "start": _before(Pen, "write", lambda _, offsets: not _is_claim(offsets)),
     "started": _after(plan.Planner, "_ensure_progress"),
 }
