@@ -229,7 +229,9 @@ class Cluster:
             )
         if isinstance(cause, kerrors.AuthorizationError):
             needed = {
-                "TopicAuthorizationFailedError": "an ACL on the topic",
+                "TopicAuthorizationFailedError": (
+                    f"ALLOW READ on {cause.args[0] if cause.args else 'the topic'} (progress is kept under its name)"
+                ),
                 "GroupAuthorizationFailedError": f"ALLOW READ on the groups that begin with {STATE_PREFIX!r}",
                 "ClusterAuthorizationFailedError": "ALLOW on the cluster (CREATE, IDEMPOTENT_WRITE, DESCRIBE)",
                 "TransactionalIdAuthorizationFailedError": (

@@ -181,7 +181,11 @@ async def commit_group_offsets(cluster: Cluster, group: str, offsets: Mapping[Pa
     def error_of(response: Any) -> int:
         return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
 
-    response = await cluster.ask_coordinator(GROUP, group, request, error_of)
-    code = error_of(response)
-    if code:
-        raise kerrors.for_code(code)(group)
+    raise_refusal(await cluster.ask_coordinator(GROUP, group, request, error_of))
+
+
+def raise_refusal(response: Any) -> None:
+    """Raise the error of an answer to a commit; its words are the topics that have it."""
+    codes = {t.name: p.error_code for t in response.topics for p in t.partitions if p.error_code}
+    for code in codes.values():
+        raise kerrors.for_code(code)(", ".join(sorted(name for name, its in codes.items() if its == code)))

@@ -36,7 +36,7 @@ from kafka.protocol.producer import (
 from isthmus.kafka.cluster import GROUP, TRANSACTION, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
-from isthmus.kafka.offsets import Committed, Partition, by_topic
+from isthmus.kafka.offsets import Committed, Partition, by_topic, raise_refusal
 from isthmus.records import Outgoing, stamp
 
 # More requests than this on one connection only fill the broker's queue.
@@ -477,10 +477,7 @@ class Producer:
         def error_of(response: Any) -> int:
             return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
 
-        response = await self._cluster.ask_coordinator(GROUP, group, request, error_of)
-        code = error_of(response)
-        if code:
-            raise kerrors.for_code(code)(group)
+        raise_refusal(await self._cluster.ask_coordinator(GROUP, group, request, error_of))
 
     async def _end(self) -> None:
         assert self.transactional_id is not None
