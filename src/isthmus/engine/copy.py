@@ -120,13 +120,13 @@ class Copier:
         self._link = lease.link
         self._should_stop = should_stop
         self._exactly_once = lease.link.delivery == "exactly-once"
+        self._transcoder = Transcoder(compile_rules(lease.link), lease.link.compression, lease.link.on_corrupt)
         self._loop = Loop()
         self._signal = Signal(self._loop)
         self._source = Cluster(lease.source, self._loop, f"isthmus-{lease.link.name}-{lease.slot}")
         self._target = Cluster(lease.target, self._loop, f"isthmus-{lease.link.name}-{lease.slot}")
         self._by_source = {a.source: _Copying(a) for a in lease.assignments}
         self._by_target = {a.target: self._by_source[a.source] for a in lease.assignments}
-        self._transcoder = Transcoder(compile_rules(lease.link), lease.link.compression, lease.link.on_corrupt)
         self._map = (state.map_topic(lease.link.name), 0)
         self._status = (state.status_topic(lease.link.name), 0)
         self._group = state.group(lease.link.name)
