@@ -11,6 +11,7 @@ Spark's offset is only a counter of leases dealt by this query. Where copying go
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -93,8 +94,12 @@ class LeaseReader(DataSourceStreamReader):  # type: ignore[misc]
 
         lease: Lease = partition.lease
         ended = "over"
+        parent = os.getppid()
         try:
-            result = Copier(lease).run()
+            result = Copier(lease, should_stop=lambda: os.getppid() != parent).run()
+            if os.getppid() != parent:
+                # Nobody could end this worker any more; the executor, if there is one, tries again with another.
+                raise ChildProcessError("the Python daemon of this worker has died")
         except TakenOver as error:
             # Not a failure of this task: retrying it would only disturb whoever has the link now. The planner looks
             # at the claim before it deals again and raises there if the link is really lost.
