@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,32 +26,23 @@ END_SECONDS = 60.0
 START_SECONDS = 120.0
 
 
-def processes() -> dict[int, tuple[int, str]]:
-    """Parent and command line of every process."""
-    found = {}
+@dataclass(frozen=True)
+class Process:
+    pid: int
+    parent: int
+    session: int
+    command: str
+
+
+def processes() -> list[Process]:
+    """Every process of this machine."""
+    found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            _, parent, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            found[int(entry.name)] = (parent, command)
+            found.append(Process(int(entry.name), int(parent), int(session), command))
     return found
-
-
-def descendants(of: int) -> dict[int, tuple[int, str]]:
-    """What a process has started, and what that has started."""
-    every = processes()
-    inside, grown = {of}, True
-    while grown:
-        more = {pid for pid, (parent, _) in every.items() if parent in inside} - inside
-        inside |= more
-        grown = bool(more)
-    return {pid: every[pid] for pid in inside - {of} if pid in every}
-
-
-def workers_among(tree: dict[int, tuple[int, str]]) -> list[int]:
-    """Forked workers: a daemon's children carry its command line."""
-    daemons = {pid for pid, (_, command) in tree.items() if f"-m {DAEMON}" in command}
-    return sorted(pid for pid in daemons if tree[pid][0] in daemons)
 
 
 def alive(pid: int) -> bool:
@@ -64,8 +56,7 @@ def wait_until_gone(pids: Iterable[int], timeout: float = END_SECONDS) -> None:
     deadline = time.monotonic() + timeout
     while left := [pid for pid in pids if alive(pid)]:
         if time.monotonic() > deadline:
-            every = processes()
-            raise AssertionError(f"still there after {timeout} s: {[(pid, every.get(pid)) for pid in left]}")
+            raise AssertionError(f"still there after {timeout} s: {[p for p in processes() if p.pid in left]}")
         time.sleep(0.02)
 
 
@@ -82,7 +73,7 @@ class Replicator:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # what we kill is what we name, not what hangs on our terminal
+                start_new_session=True,  # by which its parts are known
             )
         self.pid = self._process.pid
 
@@ -102,33 +93,43 @@ class Replicator:
 
     # -- its parts ----------------------------------------------------------------------------------------
 
-    def tree(self) -> dict[int, tuple[int, str]]:
-        return descendants(self.pid)
-
-    def workers(self) -> list[int]:
-        return workers_among(self.tree())
+    def parts(self) -> list[Process]:
+        """All that it has started, orphans included: they share its session."""
+        return [p for p in processes() if p.session == self.pid and p.pid != self.pid]
 
     def jvm(self) -> int:
-        found = [pid for pid, (parent, _) in self.tree().items() if parent == self.pid]
+        found = [p.pid for p in self.parts() if p.parent == self.pid]
         assert found, f"isthmus run has no JVM:\n{self.output}"
         return found[0]
 
-    def wait_for_workers(self, count: int = 1) -> list[int]:
-        deadline = time.monotonic() + START_SECONDS
-        while len(found := self.workers()) < count:
-            assert not self.ended, self.output
-            assert time.monotonic() < deadline, f"no {count} workers:\n{self.output}"
-            time.sleep(0.05)
-        return found
+    def daemons(self) -> list[int]:
+        return [p.pid for p in self._named(f"-m {DAEMON}") if p.parent == self.jvm()]
+
+    def workers(self) -> list[int]:
+        return [p.pid for p in self._named(f"-m {DAEMON}") if p.parent != self.jvm()]
+
+    def planners(self) -> list[int]:
+        return [p.pid for p in self._named(f".{PLANNER}")]
+
+    def _named(self, words: str) -> list[Process]:
+        return [p for p in self.parts() if words in p.command]
 
     # -- ends ---------------------------------------------------------------------------------------------
 
     def kill_driver(self) -> None:
         """kill -9 of the driver alone; everything it had started must end by itself."""
-        started = list(self.tree())
+        started = [p.pid for p in self.parts()]
         self._process.kill()
         self._process.wait()
         wait_until_gone(started)
+
+    def kill_jvm(self) -> int:
+        """kill -9 of the JVM: the driver, the workers and the planner must end by themselves; the driver's exit code."""
+        started = [p.pid for p in self.parts()]
+        os.kill(self.jvm(), signal.SIGKILL)
+        code = self.wait()
+        wait_until_gone(started)
+        return code
 
     def stop(self) -> int:
         """As Ctrl-C does."""
@@ -138,7 +139,7 @@ class Replicator:
     def close(self) -> None:
         """For the end of a test that may have failed: nothing is left."""
         if not self.ended:
-            started = list(self.tree())
+            started = [p.pid for p in self.parts()]
             self._process.kill()
             self._process.wait()
             for pid in started:

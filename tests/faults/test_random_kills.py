@@ -1,21 +1,37 @@
-"""kill -9, again and again, at random moments and at named points, of every process that takes part."""
+"""kill -9, again and again, at random moments and at named points, of every process that takes part.
+
+Each kill is printed, and after each one the judge goes over everything that has come out since.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
 import points
+import pytest
 from nursery import FENCED, Child, Nursery
+from replicator import Replicator
 
 from isthmus.errors import TakenOver
-from isthmus.sandbox import KafkaSite
+from isthmus.sandbox import KafkaSite, Sandbox
 
 ONCE_A_LEASE = ("fence", "look", "read")
 # How a copy may end that nobody killed: its lease was over, or somebody else has its slot.
 ENDS = {0, TakenOver.exit_code, FENCED}
+
+
+@pytest.fixture(scope="module")
+def pair(box: Sandbox) -> Any:
+    """Two sites whose brokers these tests may kill."""
+    sites = box.start_all(["kills-source", "kills-target"])
+    yield sites
+    for site in sites:
+        box.remove(site.name)
 
 
 class Crew:
@@ -33,9 +49,8 @@ class Crew:
         assert self._lease.wait() == 0, self._lease.log
         self.slots = slots
 
-    def kill_planner(self, slots: int, point: str) -> None:
-        planner = self._nursery.plan(self._scene, slots, point=point)
-        assert planner.wait() == -signal.SIGKILL, planner.log
+    def start_planner(self, slots: int, **hook: Any) -> Child:
+        return self._nursery.plan(self._scene, slots, **hook)
 
     def copy(self, slot: int, **hook: Any) -> Child:
         assert self._lease is not None
@@ -43,7 +58,8 @@ class Crew:
         self._all.append(child)
         return child
 
-    def expect_killed(self, child: Child) -> None:
+    def killed(self, child: Child) -> None:
+        """A child that is, or is about to be, dead by SIGKILL."""
         assert child.wait() == -signal.SIGKILL, child.log
         self._killed.append(child)
 
@@ -57,33 +73,30 @@ class Crew:
 
 
 def test_copies_and_planners_killed_at_every_named_point(
-    east: KafkaSite, west: KafkaSite, make_scene: Callable[..., Any], nursery: Nursery, rng: random.Random
+    pair: list[KafkaSite], make_scene: Callable[..., Any], nursery: Nursery, rng: random.Random
 ) -> None:
-    scene = make_scene(east, west)
-    todo = [*points.COPY, *points.PLAN] * 2
-    rng.shuffle(todo)
+    scene = make_scene(*pair)
     crew = Crew(nursery, scene)
+    every = (*points.COPY, *points.PLAN)
     with scene.judge() as judge, scene.load() as load:
-        for point in todo:
+        for number, point in enumerate(rng.sample(every, len(every))):
             slots = rng.choice((1, 2, 3))
             if point in points.PLAN:
-                crew.kill_planner(slots, point)
-                print(f"planner for {slots} slots killed at {point}")
-                crew.deal(slots)
-                for slot in range(slots):
-                    crew.copy(slot)
-            else:
-                crew.deal(slots)
-                slot = rng.randrange(slots)
-                nth = 1 if point in ONCE_A_LEASE else rng.randint(1, 3)
-                victim = crew.copy(slot, point=point, nth=nth)
-                for other in range(slots):
-                    if other != slot:
-                        crew.copy(other)
-                crew.expect_killed(victim)
-                print(f"slot {slot} of {slots} killed at {point} number {nth}")
-                if rng.random() < 0.5:
-                    crew.copy(slot)  # as Spark does: another attempt under the same lease
+                planner = crew.start_planner(slots, point=point)
+                assert planner.wait() == -signal.SIGKILL, planner.log
+                print(f"kill {number}: planner for {slots} slots at {point}")
+                continue
+            crew.deal(slots)
+            slot = rng.randrange(slots)
+            nth = 1 if point in ONCE_A_LEASE else rng.randint(1, 3)
+            victim = crew.copy(slot, point=point, nth=nth)
+            for other in set(range(slots)) - {slot}:
+                crew.copy(other)
+            crew.killed(victim)
+            print(f"kill {number}: slot {slot} of {slots} at {point} number {nth}")
+            if rng.random() < 0.5:
+                crew.copy(slot)  # as Spark does: another attempt under the same lease
+                judge.follow(load)
             judge.look()
         crew.deal(2)
         crew.copy(0)
@@ -91,3 +104,71 @@ def test_copies_and_planners_killed_at_every_named_point(
         judge.finish(load.stop())
     judge.check_map(scene.link)
     crew.end()
+
+
+def test_copies_and_planners_killed_at_random_moments(
+    pair: list[KafkaSite], make_scene: Callable[..., Any], nursery: Nursery, rng: random.Random
+) -> None:
+    scene = make_scene(*pair)
+    crew = Crew(nursery, scene)
+    with scene.judge() as judge, scene.load() as load:
+        for number in range(12):
+            slots = rng.choice((1, 2, 3))
+            moment = rng.uniform(0, 0.4)
+            if rng.random() < 0.25:
+                victims = [crew.start_planner(slots)]
+                what = "planner"
+            else:
+                crew.deal(slots)
+                moment += rng.uniform(0, 0.6)
+                copies = [crew.copy(slot) for slot in range(slots)]
+                victims = rng.sample(copies, rng.randint(1, slots))
+                what = f"{len(victims)} of {slots} copies"
+            time.sleep(moment)  # not for a condition: the moment is what is random
+            for victim in victims:
+                victim.signal(signal.SIGKILL)
+            print(f"kill {number}: {what} after {moment:.3f} s")
+            for victim in victims:
+                if victim.wait() == -signal.SIGKILL:
+                    crew.killed(victim)
+            judge.look()
+        crew.deal(2)
+        crew.copy(0)
+        crew.copy(1)
+        judge.finish(load.stop())
+    judge.check_map(scene.link)
+    crew.end()
+
+
+def test_drivers_workers_and_brokers_killed_under_load(
+    pair: list[KafkaSite], make_scene: Callable[..., Any], replicate: Callable[..., Replicator], rng: random.Random
+) -> None:
+    source, target = pair
+    scene = make_scene(source, target, tasks=2)
+    hits = ["worker"] * 4 + ["daemon", "planner", "jvm", "driver", "driver"] + ["source", "destination"] * 2
+    rng.shuffle(hits)
+    with scene.judge() as judge, scene.load() as load:
+        run = replicate(scene)
+        judge.follow(load)
+        for number, hit in enumerate(hits):
+            time.sleep(rng.uniform(0, 0.5))  # not for a condition: the moment is what is random
+            moment = time.monotonic()
+            if hit == "driver":
+                run.kill_driver()
+                run = replicate(scene)
+            elif hit == "jvm":
+                assert run.kill_jvm() != 0
+                run = replicate(scene)
+            elif hit in ("source", "destination"):
+                broker = (source if hit == "source" else target).brokers[0]
+                broker.kill()
+                broker.start()
+            else:
+                found = {"worker": run.workers, "daemon": run.daemons, "planner": run.planners}[hit]()
+                os.kill(rng.choice(found), signal.SIGKILL)
+            judge.follow(load)
+            print(f"kill {number}: {hit}; caught up after {time.monotonic() - moment:.1f} s")
+            assert not run.ended, run.output
+        judge.finish(load.stop())
+        assert run.stop() == 130, run.output
+    judge.check_map(scene.link)
