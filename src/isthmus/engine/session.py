@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -77,7 +79,7 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        with _stderr_to_log(), _no_search_for_sources():
+        with _stderr_to_log(), _no_search_for_sources(), _own_interrupts():
             return builder.getOrCreate()
     except Exception as error:
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
@@ -86,6 +88,17 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
             f"Spark could not be started on {master}: {reason}; is a JDK 17+ on the PATH, and are the spark options right? "
             f"What Spark printed is in {_LOG}"
         ) from error
+
+
+@contextlib.contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Spark takes Ctrl-C over, to cancel every job in the middle of what it does; ours ends at a commit."""
+    kept = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, kept)
 
 
 @contextlib.contextmanager

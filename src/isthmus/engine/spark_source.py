@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -92,6 +94,9 @@ class LeaseReader(DataSourceStreamReader):  # type: ignore[misc]
 
         from isthmus.engine.copy import Copier
 
+        if threading.current_thread() is threading.main_thread():
+            # A terminal's Ctrl-C reaches this process too, but only the driver decides how a run ends.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         lease: Lease = partition.lease
         ended = "over"
         parent = os.getppid()
