@@ -2,7 +2,8 @@
 
 Invariants:
 - each piece handed out begins at its partition's position, pieces of one partition come in order and join
-  without a gap, and a piece asked for before a ``seek`` is never handed out after it (generations);
+  without a gap, and a piece asked for before a ``seek`` is never handed out after it (generations). To that end an
+  answer counts only if it was asked for from exactly where its partition stands when it comes;
 - the next request of a leader leaves as soon as its last answer is in, before anybody has looked at the
   records: fetching overlaps rewriting;
 - no more than ``buffer_bytes`` (plus one answer a leader) wait to be taken.
@@ -98,32 +99,34 @@ class _Cursor:
 class _Session:
     """One leader's long poll, and what that broker remembers of it (KIP-227): only changes are sent again.
 
-    ``led`` are the partitions to fetch there, ``members`` those the broker knows of, ``dirty`` those whose position it
-    does not know yet, ``gone`` those it should forget. So a poll costs what has changed, not what there is.
+    ``led`` are the partitions to fetch there, ``members`` those the broker knows of and from which position it reads
+    them, ``dirty`` those whose position it does not know yet, ``gone`` those it should forget. So a poll costs what has
+    changed, not what there is.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.id, self.epoch = 0, 0
         self.led: set[Partition] = set()
-        self.members: set[Partition] = set()
+        self.members: dict[Partition, int] = {}
         self.dirty: set[Partition] = set()
         self.gone: set[Partition] = set()
         self.signal = Signal(loop)
 
     def lead(self, led: set[Partition]) -> None:
         self.led = led
-        self.dirty = (self.dirty & led) | (led - self.members)
-        self.gone = self.members - led
+        self.dirty = (self.dirty & led) | (led - self.members.keys())
+        self.gone = self.members.keys() - led
 
     def reset(self) -> None:
         """The broker has forgotten: the next request names everything."""
         self.id, self.epoch = 0, 0
-        self.members, self.gone, self.dirty = set(), set(), set(self.led)
+        self.members, self.gone, self.dirty = {}, set(), set(self.led)
 
     def changes(self) -> tuple[set[Partition], set[Partition]]:
-        """What the next request has to say; taken as said."""
-        changed, gone = (self.dirty if self.id else set(self.led)), self.gone
-        self.members = (self.members - gone) | changed
+        """What the next request has to say; taken as said, but for the positions."""
+        changed, gone = (self.dirty & self.led if self.id else set(self.led)), self.gone
+        for partition in gone:
+            del self.members[partition]
         self.dirty, self.gone = set(), set()
         return changed, gone
 
@@ -294,15 +297,18 @@ class Fetcher:
     def _request(self, session: _Session) -> Any:
         self.requests += 1
         by_id = self._leaders.all_have_ids and self._cluster.supports(FetchRequest, 13)
+        # What was sought since the last sorting is said now: the broker would go on where it was before.
+        session.dirty |= self._moved & session.led
         changed, forgotten = session.changes()
         topic_type = FetchRequest.FetchTopic
         topics: dict[str, list[Any]] = {}
         for topic, index in changed:
+            session.members[topic, index] = position = self._cursors[topic, index].position
             topics.setdefault(topic, []).append(
                 topic_type.FetchPartition(
                     partition=index,
                     current_leader_epoch=-1,
-                    fetch_offset=self._cursors[topic, index].position,
+                    fetch_offset=position,
                     last_fetched_epoch=-1,
                     log_start_offset=-1,
                     partition_max_bytes=PARTITION_BYTES,
@@ -342,6 +348,10 @@ class Fetcher:
                 key = (name, answer.partition_index)
                 cursor = self._cursors.get(key)
                 if cursor is None or key not in session.members or cursor.generation > stamp:
+                    continue
+                if session.members[key] != cursor.position:
+                    # While a partition moves from leader to leader, both may answer; the other one was first.
+                    session.dirty.add(key)
                     continue
                 if answer.error_code:
                     error = kerrors.for_code(answer.error_code)
