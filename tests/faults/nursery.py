@@ -196,6 +196,10 @@ def carry_out(order: dict[str, Any]) -> None:
 
             number = signal.SIGSTOP if order.get("act") == "stop" else signal.SIGKILL
             points.install(order["point"], order.get("nth", 1), lambda: os.kill(os.getpid(), number))
+        if order.get("interrupt"):
+            import points
+
+            points.interrupt(order["seed"], order["interrupt"])
         result = {"plan": plan, "copy": copy}[order["kind"]](order)
         part = stem.with_suffix(".half")
         part.write_bytes(pickle.dumps(result))

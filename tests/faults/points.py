@@ -22,6 +22,7 @@ Installed by patching, in the process that is to be hit; the product has no hook
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -30,9 +31,10 @@ from kafka.protocol.producer import EndTxnRequest
 from isthmus.engine import copy, plan
 from isthmus.engine.pen import Pen
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.produce import Producer
+from isthmus.kafka.produce import Interrupted, Producer
 
 COPY = ("fence", "look", "read", "produce", "produced", "map", "progress", "end", "ended", "next")
+CYCLE = ("map", "progress", "end", "next")
 PLAN = ("claim", "claimed", "fenced", "start", "started")
 
 
@@ -46,6 +48,27 @@ def install(point: str, nth: int, act: Callable[[], None]) -> None:
             act()
 
     _INSTALLERS[point](hit)
+
+
+def interrupt(seed: int, share: float) -> None:
+    """Make this share of transactions fail, each at some point of its cycle, as if a broker had said no."""
+    rng = random.Random(seed)
+    due: list[str] = []
+
+    def begin() -> None:
+        due[:] = [rng.choice(CYCLE)] if rng.random() < share else []
+
+    def hit(point: str) -> Callable[[], None]:
+        def act() -> None:
+            if due == [point]:
+                due.clear()
+                raise Interrupted(f"a test at {point}")
+
+        return act
+
+    for point in CYCLE:
+        _INSTALLERS[point](hit(point))
+    _before(Producer, "_open")(begin)
 
 
 def _before(owner: Any, name: str, when: Callable[..., bool] = lambda *a, **k: True) -> Callable[[Any], None]:
