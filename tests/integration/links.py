@@ -174,13 +174,22 @@ def ends(site: KafkaSite, topic: str, committed: bool = True, client: AdminClien
     client = client or admin(site)
     partitions = client.list_topics(topic, timeout=10).topics[topic].partitions
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    answers = client.list_offsets(
-        {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}, isolation_level=level
-    )
-    return {p.partition: future.result(30).offset for p, future in answers.items()}
+    wanted = {TopicPartition(topic, p): OffsetSpec.latest() for p in partitions}
+
+    def ask() -> dict[int, int] | None:
+        answers = client.list_offsets(wanted, isolation_level=level)
+        try:
+            return {p.partition: future.result(30).offset for p, future in answers.items()}
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:  # of a topic just made
+                raise
+            return None
+
+    found: dict[int, int] = wait_for(ask, f"the ends of {topic}") if partitions else {}
+    return found
 
 
-def wait_for_open_transaction(site: KafkaSite, topic: str, seconds: float = 30.0) -> None:
+def wait_for_open_transaction(site: KafkaSite, topic: str, seconds: float = 60.0) -> None:
     """Return as soon as a transaction is seen that has written to a topic and has not ended."""
     client = admin(site)
 
@@ -730,7 +739,7 @@ class Run:
         out, err = (path.read_text(errors="replace") for path in (self._out, self._err))
         return Answer(-1 if code is None else code, out, err)
 
-    def finish(self, timeout: float = 90.0) -> Answer:
+    def finish(self, timeout: float = 180.0) -> Answer:
         """Wait for its end."""
         try:
             self.process.wait(timeout)
@@ -749,7 +758,7 @@ class Run:
         return found
 
 
-def run(setup: Setup, *arguments: str, timeout: float = 90.0, env: Mapping[str, str] | None = None) -> Answer:
+def run(setup: Setup, *arguments: str, timeout: float = 180.0, env: Mapping[str, str] | None = None) -> Answer:
     """``isthmus run`` to its end."""
     with Run(setup, *arguments, env=env) as started:
         return started.finish(timeout)
@@ -758,7 +767,7 @@ def run(setup: Setup, *arguments: str, timeout: float = 90.0, env: Mapping[str, 
 # -- waiting ---------------------------------------------------------------------------------------------
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pause: float = 0.05) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 60.0, pause: float = 0.05) -> Any:
     """Wait until a condition holds; what it returned."""
     deadline = time.monotonic() + seconds
     while True:
@@ -769,7 +778,7 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 30.0, pau
         time.sleep(pause)
 
 
-def wait_for_records(site: KafkaSite, topic: str, count: int, seconds: float = 60.0) -> None:
+def wait_for_records(site: KafkaSite, topic: str, count: int, seconds: float = 120.0) -> None:
     """Wait until a topic holds so many records; counted by their presence, since offsets count markers too."""
 
     def there() -> bool:
