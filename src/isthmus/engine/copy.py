@@ -445,6 +445,10 @@ class Copier:
         self, copying: _Copying, piece: Fetched, rounds: list[dict[Partition, Outgoing]], depth: dict[Partition, int]
     ) -> None:
         a = copying.assignment
+        if piece.position != copying.next_offset:
+            # Pieces must join. One that does not was fetched on the word of a damaged batch, and is fetched again.
+            self._fetcher.seek(a.source, copying.next_offset)
+            return
         copied = self._transcoder.feed(
             piece.data,
             topic=a.topic,
@@ -471,6 +475,20 @@ class Copier:
         self._totals.skipped += copied.skipped
         if copied.fault is not None:
             self._fault(copying, copied.fault)
+        elif copied.next_offset != piece.end:
+            self._fetcher.seek(a.source, copied.next_offset)
+        elif copied.next_offset == piece.position:
+            self._fault(
+                copying,
+                CorruptBatch(
+                    f"{a.topic}[{a.partition}]: the source sent {len(piece.data)} bytes for offset {piece.position} that "
+                    f"hold no complete batch; repair the source or `isthmus reset {self._link.name} "
+                    f"{a.topic}:{a.partition} --to OFFSET` past it",
+                    a.topic,
+                    a.partition,
+                    piece.position,
+                ),
+            )
 
     async def _commit(self) -> None:
         """Records are queued: write the map and the progress, and end the transaction."""

@@ -57,10 +57,11 @@ _TOPIC_GONE = (
 
 @dataclass(slots=True)
 class Fetched:
-    """Raw batches of one partition, from ``position`` on."""
+    """Raw batches of one partition, from ``position`` on; by what they say of themselves they end at ``end``."""
 
     partition: Partition
     position: int
+    end: int
     data: Any
     aborted: list[tuple[int, int]]
 
@@ -376,7 +377,7 @@ class Fetcher:
                     continue
                 end = end_of(data, cursor.position)
                 aborted = [(a.producer_id, a.first_offset) for a in (answer.aborted_transactions or [])]
-                self._inbox.append((cursor.generation, Fetched(key, cursor.position, data, aborted)))
+                self._inbox.append((cursor.generation, Fetched(key, cursor.position, end, data, aborted)))
                 if end > cursor.position:
                     cursor.position = end
                     session.dirty.add(key)
