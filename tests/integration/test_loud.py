@@ -23,6 +23,7 @@ from links import (
     delete_topic,
     deny,
     faults,
+    grow_topic,
     isthmus,
     new_name,
     numbered,
@@ -469,6 +470,25 @@ def test_not_allowed_to_write_a_topic(allowed: tuple[KafkaSite, KafkaSite], uniq
     copy_until_caught_up(setup)
     assert faults(setup) == {}
     assert [compare(east, west, topic) for topic in topics] == [10, 10, 10]
+
+
+def test_not_allowed_to_add_partitions(allowed: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    east, west = allowed
+    topic = create_topic(east, unique_topic("ungrowable"))
+    setup = one_link(east, west, [topic])
+    produce(east, topic, numbered(10))
+    copy_until_caught_up(setup)
+    deny(west, "alter", "topic")
+    grow_topic(east, topic, 2)
+    produce(east, topic, numbered(10, 10) + numbered(10, partition=1))
+    copy_until_caught_up(setup, faults_are_fine=True)
+    assert faults(setup) == {(topic, 1): "DestinationRefused"}
+    assert "grant ALLOW ALTER" in message_of(setup, topic, 1)
+    assert len(read(west, topic)[0]) == 20
+    allow(west, "alter", "topic", "")
+    copy_until_caught_up(setup)
+    assert faults(setup) == {}
+    assert compare(east, west, topic) == 30
 
 
 @pytest.mark.parametrize(

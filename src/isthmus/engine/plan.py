@@ -304,16 +304,19 @@ class Planner:
                 words = f"not authorised to {what} on it"
             if info is not None and info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
                 words = "not authorised; grant ALLOW DESCRIBE and WRITE on it"
+            # What could not be added does not hold up what is there.
+            there = info.partitions if info is not None and info.error is None else {}
             if words:
                 self._faults += [
                     DestinationRefused(f"destination topic {topic.target}: {words}", name, p)
                     for p in topic.source.partitions
+                    if p not in there
                 ]
         fresh = [n for n, why in {**created, **grown}.items() if why is None]
         if fresh:
             await wait_for_topics(self.target, fresh)
             metadata = await self.target.metadata(sorted(t.target for t in topics.values()))
-        return {name: info for name, info in metadata.topics.items() if info.error is None and name not in refused}
+        return {name: info for name, info in metadata.topics.items() if info.error is None}
 
     async def _assignments(
         self, topics: dict[str, Topic], targets: dict[str, TopicInfo], held: dict[Partition, uuid.UUID]
