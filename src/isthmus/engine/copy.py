@@ -260,7 +260,8 @@ class Copier:
         await self._look_at_claim(stable=False)
         if self._taken_over is not None or self._ending:
             return
-        await self._target_leaders.refresh()
+        # A topic that was gone under the last lease already is not waited for.
+        await self._target_leaders.refresh_until_known({a.target_topic for a in self.lease.assignments if a.faulted})
         committed = await group_offsets(self._target, self._group, list(self._by_target), stable=self._exactly_once)
         self._touched.clear()
         for target, copying in self._by_target.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import kafka.errors as kerrors
 
@@ -17,6 +17,9 @@ from isthmus.kafka.offsets import Partition
 
 # Asking more often than this for leaders that are being elected only loads the brokers that elect them.
 REFRESH_PAUSE = 0.1
+# A topic that a broker does not know is gone only when this long nobody knows it: brokers of one site hear of a new
+# topic one after another, and a busy one late.
+UNKNOWN_SECONDS = 5.0
 
 
 class Leaders:
@@ -66,6 +69,12 @@ class Leaders:
                 continue
             for index, partition in info.partitions.items():
                 self._leader[name, index] = partition.leader
+
+    async def refresh_until_known(self, but: Collection[str] = ()) -> None:
+        """Refresh until each topic (``but`` for some) is known, or has been unknown for so long that it is gone."""
+        await self.refresh()
+        while any(time.monotonic() - at < UNKNOWN_SECONDS for topic, at in self.missing.items() if topic not in but):
+            await self.refresh()
 
     async def refresh_patiently(self, timeout: float) -> None:
         """Refresh until somebody answers."""
