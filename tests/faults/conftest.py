@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from replicator import Replicator
 if TYPE_CHECKING:
     from isthmus.sandbox import KafkaSite
 
+FAILED = pytest.StashKey[bool]()
 _counter = itertools.count(1)
 
 
@@ -84,13 +85,25 @@ def make_scene(tmp_path: Path, rng: random.Random) -> Callable[..., Scene]:
     return make
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Leaves word for fixtures whether the test has failed."""
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
 @pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[Nursery]:
+def nursery(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nursery]:
     """Makes processes that plan and copy without Spark."""
     directory = tmp_path / "nursery"
     directory.mkdir()
-    with Nursery(directory) as made:
+    made = Nursery(directory)
+    try:
         yield made
+    finally:
+        made.close(request.node.stash.get(FAILED, False))
 
 
 @pytest.fixture

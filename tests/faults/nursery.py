@@ -121,9 +121,11 @@ class Nursery:
         """Carry out one slot of a lease, until SIGTERM or the lease's end."""
         return self.order("copy", lease=str(planned.stem.with_suffix(".result")), slot=slot, **more)
 
-    def close(self) -> None:
+    def close(self, failed: bool = False) -> None:
         for child in self._children:
             if child.status is None:
+                if failed:
+                    print(f"{child.what} is still there:\n{child.where()}")
                 child.signal(signal.SIGKILL)
         for child in self._children:
             child.wait()
@@ -132,12 +134,6 @@ class Nursery:
         self._process.stdin.close()
         self._process.wait(10)
         self._process.stdout.close()
-
-    def __enter__(self) -> Nursery:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 # -- the nursery's own process ------------------------------------------------------------------------------
@@ -191,15 +187,15 @@ def carry_out(order: dict[str, Any]) -> None:
     status = FAILED
     signal.signal(signal.SIGUSR1, tell_where)
     try:
-        if order.get("point"):
-            import points
+        import points
 
+        if order.get("point"):
             number = signal.SIGSTOP if order.get("act") == "stop" else signal.SIGKILL
             points.install(order["point"], order.get("nth", 1), lambda: os.kill(os.getpid(), number))
         if order.get("interrupt"):
-            import points
-
             points.interrupt(order["seed"], order["interrupt"])
+        for site in order.get("forgetful", ()):
+            points.forget_topics(site, order["times"])
         result = {"plan": plan, "copy": copy}[order["kind"]](order)
         part = stem.with_suffix(".half")
         part.write_bytes(pickle.dumps(result))

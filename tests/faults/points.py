@@ -26,11 +26,12 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from kafka.errors import UnknownTopicOrPartitionError
 from kafka.protocol.producer import EndTxnRequest
 
 from isthmus.engine import copy, plan
 from isthmus.engine.pen import Pen
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import Cluster, Metadata
 from isthmus.kafka.produce import Interrupted, Producer
 
 COPY = ("fence", "look", "read", "produce", "produced", "map", "progress", "end", "ended", "next")
@@ -69,6 +70,21 @@ def interrupt(seed: int, share: float) -> None:
     for point in CYCLE:
         _INSTALLERS[point](hit(point))
     _before(Producer, "_open")(begin)
+
+
+def forget_topics(site: str, times: int) -> None:
+    """Make the first answers of a site come from a broker that has not heard of its topics yet."""
+    original, left = Cluster.metadata, [times]
+
+    async def wrapped(self: Cluster, topics: list[str] | None) -> Metadata:
+        metadata = await original(self, topics)
+        if self.site.name == site and topics and left[0] > 0:
+            left[0] -= 1
+            for info in metadata.topics.values():
+                info.error, info.partitions = UnknownTopicOrPartitionError, {}
+        return metadata
+
+    Cluster.metadata = wrapped  # type: ignore[method-assign]
 
 
 def _before(owner: Any, name: str, when: Callable[..., bool] = lambda *a, **k: True) -> Callable[[Any], None]:

@@ -138,3 +138,17 @@ def test_rolling_restart_of_both_sites(
         judge.finish(load.stop())
     judge.check_map(scene.link)
     check_no_faults(scene)
+
+
+def test_brokers_that_have_not_heard_of_the_topics_yet(
+    east: KafkaSite, west: KafkaSite, make_scene: Callable[..., Any], nursery: Nursery
+) -> None:
+    scene = make_scene(east, west)
+    with scene.judge() as judge, scene.load() as load:
+        planned = nursery.plan(scene)
+        assert planned.wait() == 0, planned.log
+        copy = nursery.copy(planned, forgetful=["source", "target"], times=5)
+        judge.follow(load)
+        check_undisturbed([copy])
+        judge.finish(load.stop())
+    check_no_faults(scene)
