@@ -292,8 +292,8 @@ def test_rate_limit(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> Non
     copy_until_caught_up(setup)
     seconds = time.monotonic() - started
     print(f"10 MB at 2 MB/s took {seconds:.1f} s")
-    # The first pieces, 4 MB a slot at most, are not held up; what is over the limit then is waited for.
-    assert 1.0 < seconds < 30
+    # The first 4 MB of a slot are not held up, but what is over the limit then is waited for.
+    assert 3.0 < seconds < 60
     free = changed(setup, rate_limit=None, rename="{topic}.free")
     copy_until_caught_up(free)
     assert compare(east, west, topic) == 10_000

@@ -20,7 +20,8 @@ def amount(count: float) -> str:
 
 
 def summary(state: LinkState) -> str:
-    faults = f", {len(state.faults)} partitions stand still" if state.faults else ""
+    still = len(state.faults)
+    faults = f", {still} partition{'s stand' if still > 1 else ' stands'} still" if still else ""
     return (
         f"{state.link}: {state.source} -> {state.target} {state.state}, {len(state.partitions)} partitions, "
         f"{amount(state.records_per_second)} records/s, {amount(state.bytes_per_second)}B/s, lag {state.lag}{faults}"

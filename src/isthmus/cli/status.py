@@ -59,4 +59,4 @@ def status(
     if standing:
         if json:
             raise typer.Exit(DataError.exit_code)
-        raise DataError(f"{standing} partition{'s' if standing > 1 else ''} stand still; the reasons are above")
+        raise DataError(f"{standing} partition{'s stand' if standing > 1 else ' stands'} still; the reasons are above")

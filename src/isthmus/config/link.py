@@ -120,7 +120,8 @@ class Link(Model):
     )
     start: Start = Field(
         default="earliest",
-        description="Where a partition starts that this link has never copied: `earliest`, `latest`, "
+        description="Where partitions start that exist when the link first runs (topics that appear later are "
+        "copied from their first record): `earliest`, `latest`, "
         "`{timestamp: TIME}` or `{offsets: {TOPIC: {PARTITION: OFFSET}}}`.",
     )
     rate_limit: Rate | None = Field(

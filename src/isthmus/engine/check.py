@@ -59,10 +59,11 @@ def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
         return problems
     try:
         topics = source.call(discover, source, link)
-        if not topics and not any(entry.startswith("/") for entry in link.topics.include):
-            names = ", ".join(link.topics.include)
-            words = f"none of {names} exists at site {link.source}, or we may not describe them"
-            problems.append(Problem((*at, "topics"), words, "grant ALLOW DESCRIBE and READ, or correct the names"))
+        for number, name in enumerate(link.topics.include):
+            if not name.startswith("/") and name not in topics and link.topics.matches(name):
+                words = f"{name} does not exist at site {link.source}, or we may not describe it"
+                hint = "grant ALLOW DESCRIBE and READ on it, or correct the name"
+                problems.append(Problem((*at, "topics", "include", number), words, hint))
     except ConfigError as error:
         problems.append(Problem((*at, "rename"), error.message))
     except kerrors.KafkaError as error:

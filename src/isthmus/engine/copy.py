@@ -507,7 +507,7 @@ class Copier:
                 assert copying.chunk is not None
                 chunks.append(copying.chunk.stage(runs, copying.start, copying.next_offset))
             progress[a.target] = self._progress(a, copying.next_offset).commit()
-            records += sum(one.batch.count for one in sent.get(a.target, []))
+            records += sum(one.count for one in sent.get(a.target, []))
         if chunks:
             self._producer.produce({self._map: small_batch(chunks)})
         if self._exactly_once:
@@ -702,8 +702,8 @@ class Copier:
 
 def _runs(sent: Sent) -> Runs:
     """(source, target, length) of one appended batch: its records stand one after another from its base offset."""
-    runs = np.empty((len(sent.batch.runs), 3), np.int64)
-    runs[:, 0] = sent.batch.runs[:, 0]
-    runs[:, 2] = sent.batch.runs[:, 1]
-    runs[:, 1] = sent.base_offset + np.concatenate(([0], np.cumsum(sent.batch.runs[:-1, 1])))
+    runs = np.empty((len(sent.runs), 3), np.int64)
+    runs[:, 0] = sent.runs[:, 0]
+    runs[:, 2] = sent.runs[:, 1]
+    runs[:, 1] = sent.base_offset + np.concatenate(([0], np.cumsum(sent.runs[:-1, 1])))
     return runs

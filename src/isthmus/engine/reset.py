@@ -123,6 +123,12 @@ async def _offsets(
     targets: Mapping[str, str],
 ) -> dict[Partition, int]:
     if isinstance(to, int):
+        firsts = await list_offsets(source, dict.fromkeys(partitions, EARLIEST))
+        lasts = await list_offsets(source, dict.fromkeys(partitions, LATEST))
+        for key in partitions:
+            first, last = firsts[key], lasts[key]
+            if isinstance(first, int) and isinstance(last, int) and not first <= to <= last:
+                raise DataError(f"{key[0]}[{key[1]}] holds offsets {first} to {last} at the source; {to} is outside")
         return dict.fromkeys(partitions, to)
     if to == "current":
         found: dict[Partition, int] = {}

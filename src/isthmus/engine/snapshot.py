@@ -154,7 +154,8 @@ class Observer:
         now = time.time()
         current = [r for r in self._reports.slots.values() if r.run == claim.run and r.lease == claim.number]
         result.slots = {r.slot: r.at for r in current}
-        alive = [r for r in current if now - r.at < SILENT_SECONDS]
+        # Between two leases the newest one has no reports yet; those of the one before tell that the run lives.
+        alive = [r for r in self._reports.slots.values() if r.run == claim.run and now - r.at < SILENT_SECONDS]
         if control.paused:
             result.state = "paused"
         elif alive and control.stop != claim.run:
@@ -215,6 +216,6 @@ class Observer:
                     fault.message if fault else "",
                 )
             )
-            result.lag += lag or 0
+            result.lag += lag if lag is not None else end_offset or 0
         self._before = {key: position for key, (position, _) in positions.items()}
         self._at = now

@@ -33,7 +33,7 @@ from isthmus.engine.spark_source import ERROR_MARK, lease_source
 from isthmus.engine.steer import steer
 from isthmus.errors import ConnectionFailed, DataError, IsthmusError, PartitionFault
 
-LOOK_SECONDS = 2.0
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2.0, 15.0
 # A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
 # within half a minute.
 DISCOVER_SECONDS = 8.0
@@ -141,10 +141,11 @@ class LinkRun:
         if self.query is None and self.failed is None and now >= self._restart_at:
             self.start()
         if now >= self._next_look:
+            began = time.monotonic()
             self._look()
             # However many partitions there are, looking takes a tenth of the driver's time at most.
             done = time.monotonic()
-            self._next_look = done + max(LOOK_SECONDS, 9 * (done - now))
+            self._next_look = done + min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 9 * (done - began)))
 
     def _query_ended(self) -> None:
         exception = self.query.exception()
@@ -168,6 +169,8 @@ class LinkRun:
         except IsthmusError as error:
             now = LinkState(self.job.link.name, self.job.link.source, self.job.link.target, "unknown")
             now.trouble.append(error.message)
+        if self.query is not None and now.state in ("stopped", "never ran"):
+            now.state = "starting"
         self.last = now
         trouble = tuple(now.trouble)
         if trouble and trouble != self._troubled:
@@ -184,6 +187,9 @@ class LinkRun:
         if complete:
             self._deal_if_useful(now)
             if self.goal is None:
+                if not now.partitions:
+                    words = "no topic at the source matches, or we may not describe any; looking again"
+                    self.say(Event(self.job.link.name, "warning", words))
                 self.goal = {(p.topic, p.partition): p.end for p in now.partitions if p.end is not None}
         self._cut_off_silent(now)
 

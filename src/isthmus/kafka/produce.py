@@ -38,6 +38,7 @@ from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import Committed, Partition, by_topic, raise_refusal
 from isthmus.records import Outgoing, stamp
+from isthmus.records.model import Longs
 
 # More requests than this on one connection only fill the broker's queue.
 REQUESTS_IN_FLIGHT = 8
@@ -67,10 +68,11 @@ class Interrupted(Exception):
 
 @dataclass(slots=True)
 class Sent:
-    """A batch that the destination has appended."""
+    """What the map needs of a batch that the destination has appended; the bytes are let go."""
 
     partition: Partition
-    batch: Outgoing
+    runs: Longs
+    count: int
     base_offset: int
 
 
@@ -263,7 +265,7 @@ class Producer:
             if answer.error_code:
                 self._fail(self._problem_of(partition, answer, batches[partition]))
             else:
-                self.sent.append(Sent(partition, batches[partition], answer.base_offset))
+                self.sent.append(Sent(partition, batches[partition].runs, batches[partition].count, answer.base_offset))
         self._signal.set()
         self._pump()
 
@@ -350,7 +352,7 @@ class Producer:
             for partition, answer in self._answers(response):
                 batch = batches[partition]
                 if not answer.error_code:
-                    self.sent.append(Sent(partition, batch, answer.base_offset))
+                    self.sent.append(Sent(partition, batch.runs, batch.count, answer.base_offset))
                 elif kerrors.for_code(answer.error_code) is kerrors.ConcurrentTransactionsError:
                     again[partition] = batch
                     self.bytes_in_flight += len(batch.payload)
