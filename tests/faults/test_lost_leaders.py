@@ -140,6 +140,29 @@ def test_rolling_restart_of_both_sites(
     check_no_faults(scene)
 
 
+def test_frozen_leaders_that_wake_up_after_they_were_replaced(
+    trios: list[KafkaSite], make_scene: Callable[..., Any], nursery: Nursery, rng: random.Random
+) -> None:
+    source, target = trios
+    scene = make_scene(source, target, partitions=6, site={"request_timeout": "2s"})
+    with scene.judge() as judge, scene.load() as load:
+        copies = start_copies(nursery, scene)
+        judge.follow(load)
+        frozen = [leader(site, scene.topic, rng.randrange(6)) for site in trios]
+        for broker in frozen:
+            broker.pause()
+        judge.follow(load)
+        for broker in frozen:
+            broker.resume()
+        for site in trios:
+            wait_until_whole(site)
+        judge.follow(load)
+        check_undisturbed(copies)
+        judge.finish(load.stop())
+    judge.check_map(scene.link)
+    check_no_faults(scene)
+
+
 def test_brokers_that_have_not_heard_of_the_topics_yet(
     east: KafkaSite, west: KafkaSite, make_scene: Callable[..., Any], nursery: Nursery
 ) -> None:

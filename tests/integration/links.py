@@ -189,17 +189,21 @@ def ends(site: KafkaSite, topic: str, committed: bool = True, client: AdminClien
     return found
 
 
-def wait_for_open_transaction(site: KafkaSite, topic: str, seconds: float = 60.0) -> None:
-    """Return as soon as a transaction is seen that has written to a topic and has not ended."""
-    client = admin(site)
+def has_open_transaction(site: KafkaSite, topic: str, client: AdminClient) -> bool:
+    """Whether a transaction has written to a topic and has not ended."""
+    if not client.list_topics(topic, timeout=10).topics[topic].partitions:
+        return False
+    stable = ends(site, topic, client=client)
+    return any(end > stable[p] for p, end in ends(site, topic, False, client).items())
 
-    def is_open() -> bool:
-        if not client.list_topics(topic, timeout=10).topics[topic].partitions:
-            return False
-        stable = ends(site, topic, client=client)
-        return any(end > stable[p] for p, end in ends(site, topic, False, client).items())
 
-    wait_for(is_open, f"an open transaction in {topic}", seconds, pause=0.0)
+def move_progress(site: KafkaSite, link: str, topic: str, partition: int, offset: int) -> None:
+    """Falsify a link's progress, behind its back."""
+    consumer = Consumer({"bootstrap.servers": site.admin_bootstrap, **QUIET, "group.id": f"_isthmus.{link}"})
+    (known,) = consumer.committed([TopicPartition(topic, partition)], timeout=30)
+    moved = TopicPartition(topic, partition, offset, metadata=known.metadata)
+    consumer.commit(offsets=[moved], asynchronous=False)
+    consumer.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -643,6 +647,32 @@ def replicator_process(setup: Setup, link: str | None = None, slots: int = 2) ->
     finally:
         process.kill()
         process.wait()
+
+
+def freeze_in_transaction(process: subprocess.Popen[bytes], setup: Setup, topic: str, start: int = 0) -> int:
+    """Produce, and stop a replicator (SIGSTOP) while it has a transaction open; how many records that took.
+
+    Stopped first and looked at then: what is seen stays true.
+    """
+    client = admin(setup.target)
+    count = 0
+
+    def frozen() -> bool:
+        nonlocal count
+        process.send_signal(signal.SIGCONT)
+        partitions = partitions_of(setup.source, topic)
+        bulk = [m for p in range(partitions) for m in numbered(4000, start + count, partition=p, size=1000)]
+        count += produce(setup.source, topic, bulk) // partitions
+        for _ in range(20):
+            process.send_signal(signal.SIGSTOP)
+            if has_open_transaction(setup.target, topic, client):
+                return True
+            process.send_signal(signal.SIGCONT)
+        return False
+
+    wait_for(lambda: topic in topics_of(setup.target), "the destination topic")
+    wait_for(frozen, "an open transaction", pause=0.0)
+    return count
 
 
 # -- a link with Spark, and the other verbs --------------------------------------------------------------

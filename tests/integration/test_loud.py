@@ -25,6 +25,7 @@ from links import (
     faults,
     grow_topic,
     isthmus,
+    move_progress,
     new_name,
     numbered,
     one_link,
@@ -160,8 +161,7 @@ def test_source_log_ends_before_our_position(east: KafkaSite, west: KafkaSite, u
     produce(east, topic, numbered(10) + numbered(10, partition=1))
     copy_until_caught_up(setup)
     # What a source looks like that has lost records: our position is after its end.
-    reset(setup, f"{topic}:0", to="15")
-    copy_until_caught_up(setup, faults_are_fine=True)
+    move_progress(west, setup.link, topic, 0, 15)
     produce(east, topic, numbered(1, 10, partition=1))
     with Replicator(setup):
         wait_for(lambda: faults(setup) == {(topic, 0): "SourceTruncated"}, "SourceTruncated")

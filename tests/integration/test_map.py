@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -19,11 +20,11 @@ from confluent_kafka.admin import ResourceType
 from links import (
     OFFSET_HEADER,
     Message,
-    Replicator,
     compare,
     copy_until_caught_up,
     create_topic,
     ends,
+    freeze_in_transaction,
     isthmus,
     numbered,
     one_link,
@@ -34,10 +35,9 @@ from links import (
     reset,
     send,
     set_config,
-    topics_of,
+    status,
     transaction,
     wait_for,
-    wait_for_open_transaction,
 )
 
 from isthmus.client import Client, Place
@@ -124,24 +124,24 @@ def test_exact_over_holes_retries_and_leases(east: KafkaSite, west: KafkaSite, u
     setup = one_link(east, west, [topic], lease="2s")
     produce_with_holes(east, topic, 2, chance, 150)
     told: list[tuple[int, int, int]] = []
-    with Client(setup.config) as early, Replicator(setup) as replicator:
-        for _ in range(3):
-            bulk = [m for p in (0, 1) for m in numbered(8000, partition=p, size=1000)]
-            produce(east, topic, bulk)
-            wait_for_open_transaction(west, topic)
+    with Client(setup.config) as early, replicator_process(setup) as process:
+        for part in range(3):
+            freeze_in_transaction(process, setup, topic, part * 100_000)
             fence(west, setup.link, 2)
+            process.send_signal(signal.SIGCONT)  # to find out that it was fenced
             produce_with_holes(east, topic, 2, chance, 20)
             for partition in (0, 1):
                 offset = chance.randrange(50)
                 place = wait_for(lambda p=partition, o=offset: answer(early, setup.link, topic, p, o), "an answer")
                 told.append((partition, offset, place.offset))
-        wait_for(lambda: replicator.leases >= 3, "a third lease")
+        wait_for(lambda: status(setup)["lease"] >= 3, "a third lease")
     copy_until_caught_up(setup)
 
     total = compare(east, west, topic)
     aborted = sum(len(records) for records in read(west, topic, committed=False).values()) - total
     written = len(chunks(west, setup.link))
-    print(f"{total} records, {aborted} aborted at the destination, {replicator.leases} leases, {written} chunks")
+    leases = status(setup)["lease"]
+    print(f"{total} records, {aborted} aborted at the destination, {leases} leases, {written} chunks")
     assert aborted > 0
     assert written > 4
     with Client(setup.path) as client:
@@ -169,11 +169,8 @@ def test_exact_after_a_replicator_was_killed(east: KafkaSite, west: KafkaSite, u
     setup = one_link(east, west, [topic])
     count = 0
     for _ in range(2):
-        bulk = [m for p in (0, 1) for m in numbered(12_000, count, partition=p, size=1000)]
-        count += produce(east, topic, bulk) // 2
         with replicator_process(setup) as process:
-            wait_for(lambda: topic in topics_of(west), "the destination topic")
-            wait_for_open_transaction(west, topic)
+            count += freeze_in_transaction(process, setup, topic, count)
             process.kill()
     copy_until_caught_up(setup)
     assert compare(east, west, topic) == 2 * count

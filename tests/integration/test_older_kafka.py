@@ -16,6 +16,7 @@ from links import (
     delete_topic,
     ends,
     faults,
+    freeze_in_transaction,
     grow_topic,
     isthmus,
     numbered,
@@ -28,7 +29,6 @@ from links import (
     topics_of,
     transaction,
     wait_for,
-    wait_for_open_transaction,
     wait_for_records,
 )
 
@@ -108,15 +108,14 @@ def test_a_copier_killed_in_the_middle(pair: tuple[KafkaSite, KafkaSite], unique
     setup = one_link(east, west, [topic])
     total = 0
     for _ in range(2):
-        total += produce(east, topic, [m for p in (0, 1) for m in numbered(12_000, total, partition=p, size=1000)])
         with replicator_process(setup) as process:
-            wait_for(lambda: topic in topics_of(west), "the destination topic")
-            wait_for_open_transaction(west, topic)
+            total += 2 * freeze_in_transaction(process, setup, topic, total)
             process.kill()
     copy_until_caught_up(setup)
     assert compare(east, west, topic) == total
     everything = sum(len(records) for records in read(west, topic, committed=False).values())
     print(f"{everything - total} records of transactions that were cut off")
+    assert everything > total
     with Client(setup.config) as client:
         for record in read(west, topic)[0][::500]:
             offset = int.from_bytes(record.headers[-1][1] or b"", "big")

@@ -71,6 +71,7 @@ REFRESH_PROGRESS_SECONDS = 6 * 3600
 # A plan that another planner or a lost answer interrupted is made again for this long, after a pause that keeps two
 # planners from meeting again.
 PLAN_SECONDS, AGAIN_SECONDS = 60.0, 0.3
+PASSING = (kerrors.RetriableError, kerrors.UnknownBrokerIdError)
 # What a created topic takes over from its source, where it was set there: what decides how long records live and
 # how large they may be. The timestamp type is left out on purpose: only CreateTime keeps the source's times.
 CREATED_WITH = (
@@ -157,15 +158,16 @@ class Planner:
         while True:
             try:
                 return self._loop.run(self._plan)  # type: ignore[no-any-return]
-            except (Fenced, Interrupted) as trouble:
+            except (Fenced, Interrupted, kerrors.KafkaError, OSError) as trouble:
                 # Another planner came in between, or an answer was lost: only looking again tells what is written.
-                if time.monotonic() > deadline:
-                    error = kerrors.KafkaTimeoutError(str(trouble))
-                    raise self.target.explain(error, "dealing out a lease") from trouble
+                lasting = isinstance(trouble, kerrors.KafkaError) and not isinstance(trouble, PASSING)
+                if lasting or time.monotonic() > deadline:
+                    site = self.target if self.source.cluster_id else self.source
+                    error = (
+                        trouble if isinstance(trouble, kerrors.KafkaError) else kerrors.KafkaTimeoutError(str(trouble))
+                    )
+                    raise site.explain(error, "dealing out a lease") from trouble
                 time.sleep(random.uniform(0, AGAIN_SECONDS))
-            except kerrors.KafkaError as error:
-                site = self.target if self.source.cluster_id else self.source
-                raise site.explain(error, "dealing out a lease") from error
 
     async def _read_control(self) -> Control:
         await self._connect()

@@ -199,15 +199,22 @@ class Cluster:
 
     async def connect(self, timeout: float = 30.0) -> Cluster:
         """Reach the site and learn its id and features, or say why not."""
-        try:
-            await self._manager.bootstrap_async(timeout_ms=timeout * 1000)
-            response = await self.request(
-                ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__)
-            )
-        except (kerrors.KafkaError, OSError) as error:
-            raise self.explain(error) from None
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                await self._manager.bootstrap_async(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000)
+                response = await self.request(
+                    ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__)
+                )
+                self.cluster_id = (await self.metadata([])).cluster_id
+                break
+            except (kerrors.KafkaError, OSError) as error:
+                # A connection that broke is made again; who refused us would do so again.
+                broke = isinstance(error, (kerrors.RetriableError, kerrors.UnknownBrokerIdError, OSError))
+                if not broke or time.monotonic() >= deadline:
+                    raise self.explain(error) from None
+                await self.loop.sleep(FIRST_BACKOFF)
         self.features = {f.name: f.max_version_level for f in (getattr(response, "finalized_features", None) or [])}
-        self.cluster_id = (await self.metadata([])).cluster_id
         return self
 
     def explain(self, error: Exception, doing: str = "") -> IsthmusError:
