@@ -65,7 +65,7 @@ class LinkMap:
         if self._end is None:
             self.refresh()
         found = self._maps.get((topic, partition))
-        if found is None:
+        if found is None or not len(found.runs):
             raise DataError(
                 f"link {self._link.name} has copied nothing of {topic}[{partition}]; it has copied: "
                 f"{', '.join(sorted({t for t, _ in self._maps})) or 'nothing'}"

@@ -103,7 +103,7 @@ class Load:
         number = self.sent[partition]
         # A key is sometimes missing, a value is sometimes null, sizes differ: what real topics hold.
         key = None if number % 17 == 3 else b"%d/%d" % (partition, number)
-        value = None if number % 23 == 5 else b"%d:%d:" % (partition, number) + b"x" * self._rng.randrange(300)
+        value = None if number % 23 == 5 else b"%d:%d:" % (partition, number) + self._rng.randbytes(number % 300)
         headers = [("n", b"%d" % number), ("empty", None)] if number % 3 else None
         try:
             self._producer.produce(self.topic, value, key, partition, self._told, headers=headers)

@@ -13,7 +13,7 @@ from isthmus.sandbox import KafkaSite
 RELAY_BYTES = 16384
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws away what is unsent and sends RST
 # Bytes that a connection may carry, as powers of two: few hit a handshake, many a large answer.
-LEAST, MOST = 8, 24
+LEAST, MOST = 8, 20
 
 
 class _Connection:

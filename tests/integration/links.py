@@ -51,13 +51,15 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from kafka.protocol.admin import AlterClientQuotasRequest
 
 from isthmus import cli as isthmus_cli
-from isthmus.config import Config, load
+from isthmus.config import Config, Site, load
 from isthmus.engine.copy import Copier
 from isthmus.engine.lease import Lease, LeaseResult
 from isthmus.engine.plan import Job, Planner
 from isthmus.errors import IsthmusError, TakenOver
+from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import LATEST, list_offsets
 from isthmus.kafka.produce import Fenced
 from isthmus.sandbox import KafkaSite
@@ -187,6 +189,29 @@ def ends(site: KafkaSite, topic: str, committed: bool = True, client: AdminClien
 
     found: dict[int, int] = wait_for(ask, f"the ends of {topic}") if partitions else {}
     return found
+
+
+@contextlib.contextmanager
+def quota(site: KafkaSite, **rates: float) -> Iterator[None]:
+    """Broker quotas for everybody for a while, such as ``producer_byte_rate``; librdkafka cannot set them."""
+    cluster = Cluster(Site(name=site.name, bootstrap=site.admin_bootstrap.split(",")))
+    entry = AlterClientQuotasRequest.EntryData
+
+    async def alter(remove: bool) -> None:
+        entity = entry.EntityData(entity_type="client-id", entity_name=None)
+        ops = [entry.OpData(key=key, value=rate, remove=remove) for key, rate in rates.items()]
+        response = await cluster.request(
+            AlterClientQuotasRequest(entries=[entry(entity=[entity], ops=ops)], validate_only=False)
+        )
+        assert not any(answer.error_code for answer in response.entries), response
+
+    with cluster:
+        cluster.call(cluster.connect)
+        cluster.call(alter, False)
+        try:
+            yield
+        finally:
+            cluster.call(alter, True)
 
 
 def has_open_transaction(site: KafkaSite, topic: str, client: AdminClient) -> bool:

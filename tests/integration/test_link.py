@@ -38,6 +38,7 @@ from links import (
     one_link,
     partitions_of,
     produce,
+    quota,
     read,
     replicator_process,
     run,
@@ -211,6 +212,19 @@ def test_expired_progress_is_restored_from_the_map(east: KafkaSite, west: KafkaS
     assert compare(east, west, topic) == 120
 
 
+def test_where_latest_was_outlives_expired_progress(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    topic = create_topic(east, unique_topic("expired-latest"))
+    produce(east, topic, numbered(10))
+    setup = one_link(east, west, [topic], start="latest")
+    copy_until_caught_up(setup)
+    client = admin(west)
+    group = f"_isthmus.{setup.link}"
+    client.delete_consumer_groups([group])[group].result(30)
+    produce(east, topic, numbered(5, 10))  # after the link was born: to be copied
+    copy_until_caught_up(setup)
+    assert compare(east, west, topic, since={0: 10}) == 5
+
+
 def test_at_least_once(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
     topic = create_topic(east, unique_topic("at-least-once"), 2)
     setup = one_link(east, west, [topic], delivery="at-least-once")
@@ -297,6 +311,21 @@ def test_rate_limit(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> Non
     free = changed(setup, rate_limit=None, rename="{topic}.free")
     copy_until_caught_up(free)
     assert compare(east, west, topic) == 10_000
+
+
+def test_quotas_of_the_brokers_are_waited_for(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    for site, name in ((west, "producer_byte_rate"), (east, "consumer_byte_rate"), (west, "request_percentage")):
+        topic = create_topic(east, unique_topic("quota"), 4)
+        produce(east, topic, [m for p in range(4) for m in numbered(1500, partition=p, size=1000)])
+        setup = one_link(east, west, [topic])
+        with quota(site, **{name: 5.0 if name == "request_percentage" else 1_500_000.0}):
+            started = time.monotonic()
+            copy_until_caught_up(setup)
+            print(f"6 MB with {name} took {time.monotonic() - started:.1f} s")
+        assert compare(east, west, topic) == 6000
+        # Waiting is all that happened: no transaction was given up for it.
+        everything = [record for records in read(west, topic, committed=False).values() for record in records]
+        assert len(everything) == 6000
 
 
 # -- what status says ------------------------------------------------------------------------------------

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import ResourceType
 from links import (
+    Message,
     Replicator,
     Run,
     Setup,
@@ -33,6 +35,7 @@ from links import (
     read,
     reset,
     run,
+    set_config,
     status,
     wait_for,
     wait_for_records,
@@ -230,6 +233,28 @@ def test_destination_topic_deleted_while_stopped(east: KafkaSite, west: KafkaSit
     reset(setup, topic, to="earliest")
     copy_until_caught_up(setup)
     assert len(read(west, topic)[0]) == 20
+
+
+def test_destination_topic_that_refuses_or_would_change_records(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name
+) -> None:
+    stamped, keyless, fine = (create_topic(east, unique_topic(stem)) for stem in ("stamped", "keyless", "fine"))
+    for topic in (stamped, keyless, fine):
+        produce(east, topic, [Message(b"no key", timestamp=1_750_000_000_000 + n) for n in range(10)])
+    create_topic(west, stamped, message_timestamp_type="LogAppendTime")
+    create_topic(west, keyless, cleanup_policy="compact")  # which takes no record without a key
+    setup = one_link(east, west, [stamped, keyless, fine])
+    copy_until_caught_up(setup, faults_are_fine=True)
+    assert faults(setup) == {(stamped, 0): "DestinationRefused", (keyless, 0): "DestinationRefused"}
+    assert "set its message.timestamp.type to CreateTime" in message_of(setup, stamped)
+    assert "InvalidRecord" in message_of(setup, keyless)
+    assert compare(east, west, fine) == 10
+    assert read(west, stamped)[0] == read(west, keyless)[0] == []
+    set_config(west, ResourceType.TOPIC, stamped, message_timestamp_type="CreateTime")
+    set_config(west, ResourceType.TOPIC, keyless, cleanup_policy="delete")
+    copy_until_caught_up(setup)
+    assert faults(setup) == {}
+    assert compare(east, west, stamped) == compare(east, west, keyless) == 10
 
 
 # -- the sites -------------------------------------------------------------------------------------------

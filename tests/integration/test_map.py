@@ -277,6 +277,25 @@ def test_after_a_reset_the_last_copy_is_meant(east: KafkaSite, west: KafkaSite, 
         assert truth.of(1010) == (truth.place[1050], False, True)
 
 
+def test_a_map_of_many_partitions_and_many_runs(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    # What thousands of partitions, and millions of holes, would do: a transaction whose map takes several batches,
+    # and one that ends early because its map is long.
+    monkeypatch.setattr("isthmus.kafka.produce.SMALL_BATCH_BYTES", 500)
+    monkeypatch.setattr("isthmus.engine.copy.TRANSACTION_RUNS", 100)
+    monkeypatch.setattr("isthmus.engine.copy.STEP_BYTES", 20_000)
+    topic = create_topic(east, unique_topic("wide-map"), 30)
+    setup = one_link(east, west, [topic], commit_interval="1m")
+    produce_with_holes(east, topic, 30, random.Random(seed), 300)
+    results = copy_until_caught_up(setup)
+    print(f"{sum(result.transactions for result in results)} transactions")
+    compare(east, west, topic)
+    with Client(setup.config) as client:
+        for partition, end in ends(east, topic).items():
+            check(client, setup.link, topic, partition, Truth(west, topic, partition), list(range(end + 1)))
+
+
 def test_half_a_million_look_ups(east: KafkaSite, west: KafkaSite, unique_topic: Name, seed: int) -> None:
     chance = random.Random(seed)
     topic = create_topic(east, unique_topic("many"))

@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
     CorruptBatch,
+    DataError,
     DestinationMissing,
     DestinationRecreated,
     DestinationRefused,
@@ -64,12 +66,14 @@ from isthmus.kafka.offsets import (
     group_offsets,
     list_offsets,
 )
-from isthmus.kafka.produce import Fenced, Interrupted, Producer, Refused, Sent, small_batch
+from isthmus.kafka.produce import Fenced, Interrupted, Producer, Refused, Sent, small_batches
 from isthmus.records import Outgoing, Transcoder
 from isthmus.rules import compile_rules
 
 # A transaction under load: large enough that its fixed cost vanishes, small enough that losing one is cheap.
 TRANSACTION_BYTES = 64 << 20
+# A partition's runs of one transaction become one record of the map, a byte or so each: far below a record's limit.
+TRANSACTION_RUNS = 200_000
 # A transaction that its owner forgot is aborted by the broker after this long; until then it hides what comes after
 # it from readers of committed records. Long enough for a slow WAN and a busy broker.
 TRANSACTION_SECONDS = 60.0
@@ -80,6 +84,8 @@ WINDOW_BYTES = 16 << 20
 STEP_BYTES = 4 << 20
 CONTROL_SECONDS = 1.0
 REPORT_SECONDS = 2.0
+# A report is one record, and must stay one that any topic takes, with names as long as names can be.
+REPORTED_PARTITIONS = 2000
 # Half-life-like horizon of the smoothed rates that partitions are dealt out by.
 SMOOTH_SECONDS = 30.0
 
@@ -142,6 +148,7 @@ class Copier:
         self._next_report = 0.0
         self._polling_control = False
         self._touched: dict[Partition, _Copying] = {}
+        self._runs = 0
         self._deadline = time.monotonic() + lease.seconds
         self._trouble = ""
         self._untold: list[tuple[bytes, bytes | None]] = []
@@ -264,6 +271,7 @@ class Copier:
         await self._target_leaders.refresh_until_known({a.target_topic for a in self.lease.assignments if a.faulted})
         committed = await group_offsets(self._target, self._group, list(self._by_target), stable=self._exactly_once)
         self._touched.clear()
+        self._runs = 0
         for target, copying in self._by_target.items():
             if copying.chunk is not None:
                 copying.chunk.forget()
@@ -378,8 +386,8 @@ class Copier:
                 while self._producer.bytes_in_flight > WINDOW_BYTES:
                     await self._signal.wait(1.0)
                     self._producer.check()
-                full = size >= TRANSACTION_BYTES or time.monotonic() - opened >= self._link.commit_interval
-                if not full:
+                full = size >= TRANSACTION_BYTES or self._runs >= TRANSACTION_RUNS
+                if not full and time.monotonic() - opened < self._link.commit_interval:
                     # Let the loop send what was queued and read what has come.
                     await self._loop.sleep(0)
                     continue
@@ -460,6 +468,7 @@ class Copier:
         )
         level = depth.get(a.target, 0)
         for batch in copied.batches:
+            self._runs += len(batch.runs)
             if level == len(rounds):
                 rounds.append({})
             rounds[level][a.target] = batch
@@ -508,8 +517,8 @@ class Copier:
                 chunks.append(copying.chunk.stage(runs, copying.start, copying.next_offset))
             progress[a.target] = self._progress(a, copying.next_offset).commit()
             records += sum(one.count for one in sent.get(a.target, []))
-        if chunks:
-            self._producer.produce({self._map: small_batch(chunks)})
+        for batch in small_batches(chunks):
+            self._producer.produce({self._map: batch})
         if self._exactly_once:
             await self._producer.commit(self._group, progress)
         else:
@@ -521,6 +530,7 @@ class Copier:
                 copying.chunk.committed()
             copying.position, copying.start = copying.next_offset, -1
         self._touched.clear()
+        self._runs = 0
         self._trouble = ""
         self._totals.transactions += 1
         self._totals.records += records
@@ -539,6 +549,11 @@ class Copier:
 
     def _refuse(self, refusal: Refused) -> None:
         copying = self._by_target.get(refusal.partition)
+        if copying is None and not issubclass(refusal.error, kerrors.AuthorizationError):
+            raise DataError(
+                f"site {self._target.site.name}: {refusal.partition[0]} refused the link's own records: "
+                f"{refusal.error.__name__.removesuffix('Error')} {refusal.words}".strip()
+            )
         if copying is None:
             raise AuthorisationFailed(
                 f"site {self._target.site.name}: cannot write {refusal.partition[0]}: {refusal.error.__name__}; grant "
@@ -666,6 +681,7 @@ class Copier:
                 if cursor is not None and cursor.high_watermark >= 0:
                     self._cleared.add(source)
                     self._untold.append((FaultReport.key(source), None))
+        busiest = heapq.nlargest(REPORTED_PARTITIONS, self._by_source.items(), key=lambda item: item[1].rate)
         report = SlotReport(
             self.lease.slot,
             self.lease.run,
@@ -676,7 +692,7 @@ class Copier:
             self._totals.transactions,
             (self._totals.records - records) / seconds,
             (total_bytes - bytes_) / seconds,
-            {f"{p[0]}/{p[1]}": round(c.rate) for p, c in self._by_source.items() if c.rate >= 1},
+            {f"{p[0]}/{p[1]}": round(c.rate) for p, c in busiest if c.rate >= 1},
             self._trouble,
         )
         self._reported = (now, self._totals.records, total_bytes)
@@ -691,7 +707,8 @@ class Copier:
         telling, self._untold = self._untold, []
         teller = Producer(self._target, self._target_leaders, Signal(self._loop), None)
         try:
-            teller.produce({self._status: small_batch(telling)})
+            for batch in small_batches(telling):
+                teller.produce({self._status: batch})
             await teller.drain()
         except (Interrupted, Refused, kerrors.KafkaError, OSError):
             latest: dict[bytes, bytes | None] = dict(telling + self._untold)

@@ -20,13 +20,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import kafka.errors as kerrors
+import numpy as np
 
 from isthmus.config import Link, StartOffsets, StartTimestamp
 from isthmus.engine import state
 from isthmus.engine.balance import deal
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
-from isthmus.engine.offset_map import PartitionMap, build_maps
+from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
 from isthmus.engine.pen import Pen
 from isthmus.engine.report import FaultReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
@@ -61,7 +62,7 @@ from isthmus.kafka.offsets import (
     group_offsets,
     list_offsets,
 )
-from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batch
+from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 from isthmus.kafka.read import Pair, read_to_end
 
 __all__ = ["Job", "Planner", "Topic", "check_identity", "discover", "ensure_state_topics"]
@@ -73,7 +74,8 @@ REFRESH_PROGRESS_SECONDS = 6 * 3600
 PLAN_SECONDS, AGAIN_SECONDS = 60.0, 0.3
 PASSING = (kerrors.RetriableError, kerrors.UnknownBrokerIdError)
 # What a created topic takes over from its source, where it was set there: what decides how long records live and
-# how large they may be. The timestamp type is left out on purpose: only CreateTime keeps the source's times.
+# how large they may be. Not the timestamp type: only CreateTime keeps the source's times, of whichever type they were.
+TIMESTAMP_TYPE = "message.timestamp.type"
 CREATED_WITH = (
     "cleanup.policy",
     "retention.ms",
@@ -283,7 +285,7 @@ class Planner:
                 config = configs.get(topic.source.name)
                 own = config.own if isinstance(config, TopicConfig) else {}
                 factor = min(link.replication_factor or topic.source.replication, brokers)
-                kept = {k: v for k, v in own.items() if k in CREATED_WITH}
+                kept = {k: v for k, v in own.items() if k in CREATED_WITH} | {TIMESTAMP_TYPE: "CreateTime"}
                 new.append(NewTopic(topic.target, len(topic.source.partitions), factor, kept))
             created = await create_topics(self.target, new)
         small = {
@@ -330,6 +332,13 @@ class Planner:
             info = targets.get(topic.target)
             config = configs.get(topic.target)
             limit = config.max_message_bytes if isinstance(config, TopicConfig) else 1048588
+            if isinstance(config, TopicConfig) and config.values.get(TIMESTAMP_TYPE) == "LogAppendTime":
+                words = (
+                    f"destination topic {topic.target} would replace the records' timestamps; set its {TIMESTAMP_TYPE} to "
+                    "CreateTime"
+                )
+                self._faults += [DestinationRefused(words, name, p) for p in topic.source.partitions]
+                continue
             for partition in topic.source.partitions:
                 key = (name, partition)
                 if info is None:
@@ -377,11 +386,19 @@ class Planner:
             else:
                 unknown.append(a)
         starts = await self._starts(unknown, first=not claim.started)
+        remember: list[tuple[bytes, bytes | None]] = []
         for a in unknown:
             start = starts.get(a.source)
             if isinstance(start, int):
                 progress = Progress(start, a.topic, self.source.cluster_id, a.source_id, a.target_id)
                 write[a.target] = progress.commit()
+                nothing = np.empty((0, 3), np.int64)
+                remember.append(
+                    ChunkWriter(a.topic, a.partition, a.source_id, a.target_id).stage([nothing], start, start)
+                )
+        if remember and self.job.link.start == "latest" and not claim.started:
+            # Should the broker expire the progress before a record is copied, only the map knows where "latest" was.
+            await self._append(self._map, remember)
         # A topic that is gone cannot hold progress; its task reports it by its absence.
         write = {key: value for key, value in write.items() if key[0] in existing}
         if not claim.started:
@@ -446,11 +463,15 @@ class Planner:
             if (old := self._reports.faults.get((f.topic, f.partition))) is None or old.error != type(f).__name__
         ]
         if records:
-            leaders = Leaders(self.target, [self._status[0]])
-            await leaders.refresh()
-            teller = Producer(self.target, leaders, Signal(self._loop), None)
-            teller.produce({self._status: small_batch([(k or b"", v) for k, v in records])})
-            await teller.drain()
+            await self._append(self._status, [(k or b"", v) for k, v in records])
+
+    async def _append(self, partition: Partition, records: list[tuple[bytes, bytes | None]]) -> None:
+        leaders = Leaders(self.target, [partition[0]])
+        await leaders.refresh()
+        producer = Producer(self.target, leaders, Signal(self._loop), None)
+        for batch in small_batches(records):
+            producer.produce({partition: batch})
+        await producer.drain()
 
     async def _deal(self, claim: Claim, assignments: list[Assignment], topics: dict[str, Topic]) -> list[Lease]:
         job = self.job
@@ -512,7 +533,7 @@ def _held(
             elsewhere = by_source.get(key)
             if progress is not None:
                 held[key] = progress.target_id
-            elif key in maps and (elsewhere is None or not _is_newest(elsewhere, maps[key])):
+            elif key in maps and len(maps[key].runs) and (elsewhere is None or not _is_newest(elsewhere, maps[key])):
                 held[key] = maps[key].target_id
     return held
 

@@ -32,7 +32,7 @@ from isthmus.kafka.offsets import (
     group_offsets,
     list_offsets,
 )
-from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batch
+from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 
 # A planner that was in the middle of a plan takes the pen back once; then it is held. The rest is for lost answers.
 ATTEMPTS = 5
@@ -153,5 +153,6 @@ async def _clear_faults(target: Cluster, link: Link, partitions: list[Partition]
     leaders = Leaders(target, [status[0]])
     await leaders.refresh()
     teller = Producer(target, leaders, Signal(target.loop), None)
-    teller.produce({status: small_batch([(FaultReport.key(p), None) for p in partitions])})
+    for batch in small_batches([(FaultReport.key(p), None) for p in partitions]):
+        teller.produce({status: batch})
     await teller.drain()

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,6 +42,8 @@ from isthmus.records.model import Longs
 
 # More requests than this on one connection only fill the broker's queue.
 REQUESTS_IN_FLIGHT = 8
+# Half of Kafka's default limit of a batch: leaves room for what a record costs beside key and value.
+SMALL_BATCH_BYTES = 512 << 10
 _MAX_SEQUENCE = 0x7FFFFFFF
 _FENCED = (
     kerrors.ProducerFencedError,
@@ -503,6 +505,21 @@ class Producer:
         if self._modern and response.producer_id >= 0:
             self._id, self._epoch = response.producer_id, response.producer_epoch
             self._sequences.clear()
+
+
+def small_batches(records: list[tuple[bytes, bytes | None]]) -> Iterator[Outgoing]:
+    """The same for as many records as there are, each batch below what any topic takes."""
+    some: list[tuple[bytes, bytes | None]] = []
+    size = 0
+    for key, value in records:
+        cost = len(key) + len(value or b"")
+        if some and size + cost > SMALL_BATCH_BYTES:
+            yield small_batch(some)
+            some, size = [], 0
+        some.append((key, value))
+        size += cost
+    if some:
+        yield small_batch(some)
 
 
 def small_batch(records: list[tuple[bytes, bytes | None]]) -> Outgoing:

@@ -22,6 +22,7 @@ from kafka.errors import (
     SaslAuthenticationFailedError,
     UnsupportedSaslMechanismError,
 )
+from kafka.future import Future
 from kafka.net.connection import KafkaConnection
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.parser import KafkaProtocol
@@ -71,10 +72,26 @@ class FrameProtocol(KafkaProtocol):  # type: ignore[misc]
 
 
 class FrameConnection(KafkaConnection):  # type: ignore[misc]
-    """A connection over one of our transports. ``refusal`` is why the broker did not let us in: it answers and hangs up in
-    one go, and kafka-python then only tells that the connection was lost."""
+    """A connection over one of our transports.
+
+    ``refusal`` is why the broker did not let us in: it answers and hangs up in one go, and kafka-python then only tells that
+    the connection was lost. When a quota of the broker bids us wait, requests wait; kafka-python would refuse them.
+    """
 
     refusal: Exception | None = None
+
+    def send_request(self, request: Any, request_timeout_ms: int | None = None) -> Future:
+        if not (self.connected and "throttle" in self.paused):
+            return super().send_request(request, request_timeout_ms)
+        future = Future()
+        until = max(self._throttle_time, time.monotonic())
+        self._request_buffer.append((request, future, self._timeout_at(until, request_timeout_ms)))
+        return future
+
+    def unpause(self, v: str) -> None:
+        super().unpause(v)
+        if v == "throttle" and self.connected:
+            self.send_buffered()
 
     async def _sasl_authenticate(self, timeout_at: float | None = None) -> None:
         try:
