@@ -1,4 +1,4 @@
-"""The pen of a link: who holds it may write the claim, and progress outside of a copy. One planner at a time.
+"""The pen of a link: who holds it may write the claim, and progress and map outside of a copy. One planner at a time.
 
 Invariant: take, then read, then write. Taking fences whoever held the pen before, so what was read after taking it is
 still true when it is written, or the write fails: a planner that was asleep cannot put back what others have moved
@@ -7,7 +7,7 @@ since. Nothing of a failed write is visible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from isthmus.config import Link
 from isthmus.engine import state
@@ -15,7 +15,7 @@ from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal, gather
 from isthmus.kafka.offsets import Committed, Partition, commit_group_offsets, group_offsets
-from isthmus.kafka.produce import Producer
+from isthmus.kafka.produce import Producer, small_batches
 
 
 class Pen:
@@ -23,22 +23,30 @@ class Pen:
 
     def __init__(self, target: Cluster, link: Link) -> None:
         self._target, self._link = target, link
-        self._group = state.group(link.name)
+        self._group, self._map = state.group(link.name), (state.map_topic(link.name), 0)
         self._exactly_once = link.delivery == "exactly-once"
-        self._producer = self._make(state.planner_id(link.name))
+        self._leaders = Leaders(target, [self._map[0]])
+        self._producer = self._make(state.planner_id(link.name) if self._exactly_once else None)
 
-    def _make(self, transactional_id: str) -> Producer:
-        return Producer(self._target, Leaders(self._target, []), Signal(self._target.loop), transactional_id)
+    def _make(self, transactional_id: str | None) -> Producer:
+        return Producer(self._target, self._leaders, Signal(self._target.loop), transactional_id)
 
     async def take(self) -> None:
         if self._exactly_once:
             await self._producer.begin()
 
-    async def write(self, offsets: Mapping[Partition, Committed]) -> None:
-        """Commit these offsets together; they can be read by everybody when this returns."""
+    async def write(
+        self, offsets: Mapping[Partition, Committed], chunks: Sequence[tuple[bytes, bytes | None]] = ()
+    ) -> None:
+        """Commit these offsets and chunks of the map together; everybody can read them when this returns."""
         if not offsets:
             return
+        if chunks:
+            await self._leaders.refresh()
+            for batch in small_batches(list(chunks)):
+                self._producer.produce({self._map: batch})
         if not self._exactly_once:
+            await self._producer.drain()
             await commit_group_offsets(self._target, self._group, offsets)
             return
         await self._producer.commit(self._group, offsets)

@@ -386,24 +386,23 @@ class Planner:
             else:
                 unknown.append(a)
         starts = await self._starts(unknown, first=not claim.started)
-        remember: list[tuple[bytes, bytes | None]] = []
+        # Should the broker expire the progress before a record is copied, only the map knows where "latest" was.
+        latest = self.job.link.start == "latest" and not claim.started
+        chunks: list[tuple[bytes, bytes | None]] = []
         for a in unknown:
             start = starts.get(a.source)
             if isinstance(start, int):
                 progress = Progress(start, a.topic, self.source.cluster_id, a.source_id, a.target_id)
                 write[a.target] = progress.commit()
-                nothing = np.empty((0, 3), np.int64)
-                remember.append(
-                    ChunkWriter(a.topic, a.partition, a.source_id, a.target_id).stage([nothing], start, start)
-                )
-        if remember and self.job.link.start == "latest" and not claim.started:
-            # Should the broker expire the progress before a record is copied, only the map knows where "latest" was.
-            await self._append(self._map, remember)
+                if latest:
+                    nothing = np.empty((0, 3), np.int64)
+                    chunk = ChunkWriter(a.topic, a.partition, a.source_id, a.target_id)
+                    chunks.append(chunk.stage([nothing], start, start))
         # A topic that is gone cannot hold progress; its task reports it by its absence.
         write = {key: value for key, value in write.items() if key[0] in existing}
         if not claim.started:
             write[self._map] = replace(claim, started=True).commit()
-        await pen.write(write)
+        await pen.write(write, chunks)
         if refresh:
             self._refreshed = time.monotonic()
 
