@@ -178,9 +178,9 @@ _INSTALLERS: dict[str, Callable[[Callable[[], None]], None]] = {
     "end": _before(Producer, "_end"),
     "ended": _end_sent,
     "next": _after(Producer, "_end"),
-    "claim": _before(Pen, "write", lambda _, offsets: _is_claim(offsets)),
+    "claim": _before(Pen, "write", lambda _, offsets, *__: _is_claim(offsets)),
     "claimed": _before(Pen, "fence"),
     "fenced": _after(Pen, "fence"),
-    "start": _before(Pen, "write", lambda _, offsets: not _is_claim(offsets)),
+    "start": _before(Pen, "write", lambda _, offsets, *__: not _is_claim(offsets)),
     "started": _after(plan.Planner, "_ensure_progress"),
 }

@@ -14,9 +14,12 @@ from typing import Any
 
 import points
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from ledger import QUIET
 from nursery import FENCED, Child, Nursery
 from replicator import Replicator
 
+from isthmus.engine import state
 from isthmus.errors import TakenOver
 from isthmus.sandbox import KafkaSite, Sandbox
 
@@ -104,6 +107,25 @@ def test_copies_and_planners_killed_at_every_named_point(
         judge.finish(load.stop())
     judge.check_map(scene.link)
     crew.end()
+
+
+@pytest.mark.parametrize("point", points.PLAN)
+def test_a_planner_killed_on_its_first_plan_does_not_lose_the_start(
+    point: str, pair: list[KafkaSite], make_scene: Callable[..., Any], nursery: Nursery
+) -> None:
+    source, target = pair
+    scene = make_scene(source, target, start="latest")
+    with scene.load() as load:
+        while not all(load.delivered):
+            time.sleep(0.01)
+    planner = nursery.plan(scene, point=point)
+    assert planner.wait() == -signal.SIGKILL, planner.log
+    planned = nursery.plan(scene)
+    assert planned.wait() == 0, planned.log
+    group = Consumer({**target.client_config(), **QUIET, "group.id": state.group(scene.link)})
+    places = group.committed([TopicPartition(scene.topic, p) for p in range(scene.partitions)], timeout=30)
+    group.close()
+    assert [place.offset for place in places] == load.delivered
 
 
 def test_copies_and_planners_killed_at_random_moments(

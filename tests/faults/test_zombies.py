@@ -110,12 +110,13 @@ def test_a_copy_that_wakes_up_before_its_fence_and_so_fences_its_heir(
 def test_a_planner_that_wakes_up_after_another_has_taken_the_link(
     point: str, east: KafkaSite, west: KafkaSite, make_scene: Callable[..., Any], nursery: Nursery
 ) -> None:
-    scene = make_scene(east, west)
+    # Both plan while the topic is empty, so that its latest offset is its first and every record is due.
+    scene = make_scene(east, west, start="latest")
+    zombie = nursery.plan(scene, 1, point=point, act="stop")
+    zombie.wait_until_stopped()
+    planned = plan(nursery, scene, 3)
     with scene.judge() as judge:
         with scene.load() as load:
-            zombie = nursery.plan(scene, 1, point=point, act="stop")
-            zombie.wait_until_stopped()
-            planned = plan(nursery, scene, 3)
             copies = [nursery.copy(planned, slot) for slot in range(3)]
             judge.follow(load)
         judge.finish(load.delivered)
