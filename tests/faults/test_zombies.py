@@ -48,12 +48,26 @@ def test_a_copy_that_wakes_up_beside_another_attempt_of_its_task(
             heir = nursery.copy(planned, 1)
             judge.follow(load)
             zombie.signal(signal.SIGCONT)
-            assert zombie.wait() == FENCED, zombie.log
+            # Whoever hears that it is fenced ends. A zombie that slept until its connections broke hears nothing: it
+            # takes the id back, as an attempt of the same lease may, and then the heir is the one that ends.
+            loser = first_to_end(zombie, heir)
+            assert loser.status == FENCED, loser.log
+            survivor = heir if loser is zombie else zombie
             judge.follow(load)
-            assert heir.status is None, heir.log
+            assert survivor.status is None, survivor.log
             assert neighbour.status is None, neighbour.log
         judge.finish(load.stop())
     judge.check_map(scene.link)
+
+
+def first_to_end(*copies: Any, seconds: float = 90.0) -> Any:
+    deadline = time.monotonic() + seconds
+    while True:
+        for copy in copies:
+            if copy.status is not None:
+                return copy
+        assert time.monotonic() < deadline, [copy.where() for copy in copies]
+        time.sleep(0.05)
 
 
 def test_a_copy_that_wakes_up_after_its_partitions_were_dealt_to_other_slots(
