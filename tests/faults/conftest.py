@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ledger import Judge, Load, create_topic
-from nursery import Nursery
+from nursery import Nursery, NurseryProcess
 from replicator import Replicator
 
 if TYPE_CHECKING:
@@ -94,12 +94,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.fixture(scope="session")
+def nursery_process() -> Iterator[NurseryProcess]:
+    process = NurseryProcess()
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def nursery(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nursery]:
+def nursery(nursery_process: NurseryProcess, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Nursery]:
     """Makes processes that plan and copy without Spark."""
     directory = tmp_path / "nursery"
     directory.mkdir()
-    made = Nursery(directory)
+    made = Nursery(nursery_process, directory)
     try:
         yield made
     finally:

@@ -85,15 +85,12 @@ class Child:
         return path.read_text() if path.exists() else ""
 
 
-class Nursery:
-    """Takes orders; every process that it made is gone when it is closed."""
+class NurseryProcess:
+    """The process that forks the others; one is enough for all tests."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._count = 0
-        self._children: list[Child] = []
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self._answer()
 
@@ -103,13 +100,34 @@ class Nursery:
         assert line, "the nursery died"
         return int(line)
 
+    def order(self, order: dict[str, Any]) -> int:
+        """The pid of the process that carries this order out."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(10)
+        self._process.stdout.close()
+
+
+class Nursery:
+    """Takes the orders of one test; every process that it made is gone when it is closed."""
+
+    def __init__(self, process: NurseryProcess, directory: Path) -> None:
+        self._process, self._directory = process, directory
+        self._count = 0
+        self._children: list[Child] = []
+
     def order(self, kind: str, **order: Any) -> Child:
         self._count += 1
         stem = self._directory / f"{self._count:04}-{kind}"
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"kind": kind, "stem": str(stem), **order}) + "\n")
-        self._process.stdin.flush()
-        child = Child(self._answer(), stem, f"{stem.name} {order.get('point') or ''}".strip())
+        pid = self._process.order({"kind": kind, "stem": str(stem), **order})
+        child = Child(pid, stem, f"{stem.name} {order.get('point') or ''}".strip())
         self._children.append(child)
         return child
 
@@ -129,11 +147,6 @@ class Nursery:
                 child.signal(signal.SIGKILL)
         for child in self._children:
             child.wait()
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(10)
-        self._process.stdout.close()
 
 
 # -- the nursery's own process ------------------------------------------------------------------------------

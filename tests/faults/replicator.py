@@ -45,6 +45,15 @@ def processes() -> list[Process]:
     return found
 
 
+def descendants(of: int) -> list[Process]:
+    """What a process has started, and what that has started."""
+    every = processes()
+    inside = {of}
+    while more := {p.pid for p in every if p.parent in inside} - inside:
+        inside |= more
+    return [p for p in every if p.pid in inside - {of}]
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
