@@ -315,16 +315,16 @@ def test_rate_limit(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> Non
 
 def test_a_quota_of_the_broker_is_waited_for(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
     topic = create_topic(east, unique_topic("quota"), 4)
-    produce(east, topic, [m for p in range(4) for m in numbered(9000, partition=p, size=1000)])
+    produce(east, topic, [m for p in range(4) for m in numbered(12_000, partition=p, size=1000)])
     setup = one_link(east, west, [topic])
     # The broker judges the last eleven seconds: 22 MB pass before it bids its client wait.
     with quota(west, producer_byte_rate=2_000_000.0):
         started = time.monotonic()
         copy_until_caught_up(setup)
-        print(f"36 MB with a quota of 2 MB/s took {time.monotonic() - started:.1f} s")
-    assert compare(east, west, topic) == 36_000
+        print(f"48 MB with a quota of 2 MB/s took {time.monotonic() - started:.1f} s")
+    assert compare(east, west, topic) == 48_000
     # Waiting is all that happened: no transaction was given up for it.
-    assert sum(len(records) for records in read(west, topic, committed=False).values()) == 36_000
+    assert sum(len(records) for records in read(west, topic, committed=False).values()) == 48_000
 
 
 # -- what status says ------------------------------------------------------------------------------------
