@@ -15,8 +15,8 @@ from nursery import Nursery
 
 from isthmus.sandbox import KafkaSite, Sandbox
 
-REQUEST_TIMEOUT = 1.5
-PAUSE = 4.0
+REQUEST_TIMEOUT = 1.0
+PAUSE = 3.0
 
 
 @pytest.fixture(scope="module")

@@ -167,7 +167,7 @@ def test_drivers_workers_and_brokers_killed_under_load(
 ) -> None:
     source, target = pair
     scene = make_scene(source, target, tasks=2)
-    hits = ["worker"] * 4 + ["daemon", "planner", "jvm", "driver", "driver"] + ["source", "destination"] * 2
+    hits = ["worker"] * 3 + ["daemon", "planner", "jvm", "driver", "source", "destination", "destination"]
     rng.shuffle(hits)
     with scene.judge() as judge, scene.load() as load:
         run = replicate(scene)
