@@ -228,11 +228,17 @@ def carry_out(order: dict[str, Any]) -> None:
 
 
 def tell_where(*_: Any) -> None:
-    """Print the stack of each coroutine that waits."""
+    """Print the stack of each coroutine that waits, and the faults that partitions were left out for."""
     import gc
 
     from kafka.net.selector import NetworkSelector
 
+    from isthmus.engine.copy import Copier
+
+    for copier in [o for o in gc.get_objects() if isinstance(o, Copier)]:
+        for copying in copier._by_source.values():
+            print(f"-- {copying.assignment.source} at {copying.position}: {copying.fault!r}")
+        print(f"-- trouble: {copier._trouble!r}, retries: {copier._totals.retries}, control: {copier._control}")
     for loop in [o for o in gc.get_objects() if isinstance(o, NetworkSelector)]:
         for task in loop._pending_tasks:
             stack = task._stack

@@ -375,6 +375,7 @@ class Copier:
         size = 0
         while True:
             await self._housekeeping()
+            self._loop.check()
             self._producer.check()
             if self._taken_over is not None:
                 raise Interrupted("taken over")
@@ -441,7 +442,7 @@ class Copier:
             if copying.fault is not None:
                 continue
             if isinstance(piece, FetchProblem):
-                self._loop.spawn(self._diagnose(copying, piece))
+                self._loop.background(self._diagnose(copying, piece))
                 continue
             taken += max(1, len(piece.data))
             self._rewrite(copying, piece, rounds, depth)
@@ -653,7 +654,7 @@ class Copier:
         if now >= self._next_control and not self._polling_control:
             self._next_control = now + CONTROL_SECONDS
             self._polling_control = True
-            self._loop.spawn(self._poll_control())
+            self._loop.background(self._poll_control())
         if now >= self._next_report:
             self._next_report = now + REPORT_SECONDS
             self._report()
@@ -698,7 +699,7 @@ class Copier:
         self._reported = (now, self._totals.records, total_bytes)
         self._untold.append(report.record())
         if not final:
-            self._loop.spawn(self._flush_reports())
+            self._loop.background(self._flush_reports())
 
     async def _flush_reports(self) -> None:
         """Write what is untold; kept for the next time when the destination cannot take it now."""

@@ -299,8 +299,8 @@ class Cluster:
     async def refresh_brokers(self) -> None:
         await self._manager.cluster.refresh_metadata()
 
-    async def metadata(self, topics: list[str] | None) -> Metadata:
-        """Leaders and ids of these topics (``None``: of all); a topic's error is a value.
+    async def metadata(self, topics: list[str] | None, node: int | None = None) -> Metadata:
+        """Leaders and ids of these topics (``None``: of all), as one broker knows them; a topic's error is a value.
 
         Raises ``ClusterChanged`` when another cluster answers than the one that we connected to.
         """
@@ -311,7 +311,7 @@ class Cluster:
             include_cluster_authorized_operations=False,
             include_topic_authorized_operations=False,
         )
-        response = await self.request(request)
+        response = await self.request(request, node)
         if self.cluster_id and response.cluster_id and response.cluster_id != self.cluster_id:
             raise ClusterChanged(
                 f"site {self.site.name} was cluster {self.cluster_id} when we connected and is {response.cluster_id} now: "

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import struct
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,7 @@ from kafka.protocol.consumer import FetchRequest
 
 from isthmus.errors import IsthmusError
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.leaders import UNKNOWN_SECONDS, Leaders
 from isthmus.kafka.loop import Loop, Signal
 from isthmus.kafka.offsets import Partition
 
@@ -34,7 +35,8 @@ WAIT_MS = 500
 _SPAN = struct.Struct(">qi")
 _LAST_DELTA = struct.Struct(">i")
 
-_LEADER_MOVED = (
+# The broker cannot answer now, which says nothing of the data.
+_PASSING = (
     kerrors.NotLeaderForPartitionError,
     kerrors.FencedLeaderEpochError,
     kerrors.UnknownLeaderEpochError,
@@ -43,6 +45,8 @@ _LEADER_MOVED = (
     kerrors.KafkaStorageError,
     kerrors.OffsetNotAvailableError,
 )
+# "Unexpected server error" may be a broker that starts, or one that will never read this offset: it gets this long.
+_UNEXPECTED_SECONDS = 30.0
 _SESSION_LOST = (
     kerrors.FetchSessionIdNotFoundError,
     kerrors.InvalidFetchSessionEpochError,
@@ -95,6 +99,14 @@ class _Cursor:
     high_watermark: int = -1
     last_stable: int = -1
     log_start: int = -1
+    unexpected: float = 0.0
+
+    def excused(self, error: type[Exception]) -> bool:
+        """Whether an error that says nothing may pass by itself."""
+        if error is not kerrors.UnknownError:
+            return False
+        self.unexpected = self.unexpected or time.monotonic()
+        return time.monotonic() - self.unexpected < _UNEXPECTED_SECONDS
 
 
 class _Session:
@@ -147,6 +159,7 @@ class Fetcher:
         self.buffered = 0
         self._sessions: dict[int, _Session] = {}
         self._moved: set[Partition] = set()
+        self._doubted: dict[str, list[tuple[Partition, int, type[Exception]]]] = {}
         self._assigning = False
         self._stamp = 0
         self._stopped = False
@@ -225,12 +238,12 @@ class Fetcher:
                 led.setdefault(self._leaders.of(partition), set()).add(partition)
         if led.pop(-1, None) and not self._watching:
             self._watching = True
-            self._loop.spawn(self._watch_leaderless())
+            self._loop.background(self._watch_leaderless())
         for node, partitions in led.items():
             session = self._sessions.get(node)
             if session is None:
                 session = self._sessions[node] = _Session(self._loop)
-                self._loop.spawn(self._poll_forever(node, session))
+                self._loop.background(self._poll_forever(node, session))
             session.lead(partitions)
             session.dirty |= self._moved & partitions
         self._moved.clear()
@@ -288,7 +301,7 @@ class Fetcher:
                 continue
             session.id = response.session_id
             session.epoch = session.epoch + 1 if session.id else 0
-            if await self._accept(response, session, stamp):
+            if self._accept(response, session, stamp):
                 await self._refresh()
                 self._assign_soon()
                 await self._loop.sleep(0)
@@ -340,7 +353,7 @@ class Fetcher:
             max_version=16 if by_id else 12,
         )
 
-    async def _accept(self, response: Any, session: _Session, stamp: int) -> bool:
+    def _accept(self, response: Any, session: _Session, stamp: int) -> bool:
         """Put what came into the inbox; True when leaders should be asked for again."""
         stale_leaders = False
         for topic in response.responses:
@@ -356,19 +369,14 @@ class Fetcher:
                     continue
                 if answer.error_code:
                     error = kerrors.for_code(answer.error_code)
-                    passing = error in _LEADER_MOVED or (
-                        not await self._is_gone(key)
-                        if error in _TOPIC_GONE
-                        else issubclass(error, kerrors.RetriableError)
-                    )
-                    if passing:
+                    if error in _TOPIC_GONE:
+                        self._doubt(key, error)
+                    elif error in _PASSING or issubclass(error, kerrors.RetriableError) or cursor.excused(error):
                         stale_leaders = True
                     else:
-                        cursor.active = False
-                        self._assign_soon()
-                        self._inbox.append((cursor.generation, FetchProblem(key, cursor.position, error)))
-                        self._signal.set()
+                        self._report(cursor, FetchProblem(key, cursor.position, error))
                     continue
+                cursor.unexpected = 0.0
                 cursor.high_watermark = answer.high_watermark
                 cursor.last_stable = answer.last_stable_offset
                 cursor.log_start = answer.log_start_offset
@@ -389,14 +397,41 @@ class Fetcher:
                 self._signal.set()
         return stale_leaders
 
-    async def _is_gone(self, partition: Partition) -> bool:
-        """Whether the topic was deleted or created again, as opposed to a broker that has not heard of it yet."""
-        topic = partition[0]
-        for _ in range(20):
+    def _doubt(self, partition: Partition, error: type[Exception]) -> None:
+        """Leave a partition out until it is known whether its topic is gone; the others don't wait for that."""
+        cursor = self._cursors[partition]
+        cursor.active = False
+        self._assign_soon()
+        doubted = self._doubted.setdefault(partition[0], [])
+        doubted.append((partition, cursor.generation, error))
+        if len(doubted) == 1:
+            self._loop.background(self._find_out(partition[0]))
+
+    async def _find_out(self, topic: str) -> None:
+        """Was the topic deleted or created again, or has a broker only not heard of it yet?"""
+        gone = False
+        while not self._stopped:
             await self._refresh()
-            if topic in self._leaders.recreated or topic in self._leaders.refused:
-                return True
-            if topic not in self._leaders.missing:
-                return False
-            await self._loop.sleep(0.1)
-        return True
+            since = self._leaders.missing.get(topic)
+            gone = topic in self._leaders.recreated or topic in self._leaders.refused
+            if gone or since is None:
+                break
+            gone = time.monotonic() - since >= UNKNOWN_SECONDS
+            if gone:
+                break
+        for partition, generation, error in self._doubted.pop(topic):
+            cursor = self._cursors[partition]
+            if cursor.generation != generation:
+                continue  # it was sought or dropped meanwhile
+            if gone:
+                self._report(cursor, FetchProblem(partition, cursor.position, error))
+            else:
+                cursor.active = True
+                self._moved.add(partition)
+        self._assign_soon()
+
+    def _report(self, cursor: _Cursor, problem: FetchProblem) -> None:
+        cursor.active = False
+        self._assign_soon()
+        self._inbox.append((cursor.generation, problem))
+        self._signal.set()

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 import kafka.errors as kerrors
 
-from isthmus.kafka.cluster import FIRST_BACKOFF, NO_ID, Cluster
+from isthmus.kafka.cluster import FIRST_BACKOFF, NO_ID, Cluster, Metadata, TopicInfo
 from isthmus.kafka.offsets import Partition
 
 # Asking more often than this for leaders that are being elected only loads the brokers that elect them.
@@ -20,6 +20,10 @@ REFRESH_PAUSE = 0.1
 # A topic that a broker does not know is gone only when this long nobody knows it: brokers of one site hear of a new
 # topic one after another, and a busy one late.
 UNKNOWN_SECONDS = 5.0
+
+
+def _unknown(info: TopicInfo | None) -> bool:
+    return info is None or info.error is kerrors.UnknownTopicOrPartitionError
 
 
 class Leaders:
@@ -51,10 +55,11 @@ class Leaders:
             await self._cluster.loop.sleep(wait)
         self._refreshed = time.monotonic()
         metadata = await self._cluster.metadata(self._topics)
+        await self._ask_the_others(metadata)
         now = time.monotonic()
         for name in self._topics:
             info = metadata.topics.get(name)
-            if info is None or info.error is kerrors.UnknownTopicOrPartitionError:
+            if info is None or _unknown(info):
                 self.missing.setdefault(name, now)
                 continue
             if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
@@ -69,6 +74,18 @@ class Leaders:
                 continue
             for index, partition in info.partitions.items():
                 self._leader[name, index] = partition.leader
+
+    async def _ask_the_others(self, metadata: Metadata) -> None:
+        """What one broker has not heard of, another may know."""
+        for node in metadata.brokers:
+            unknown = [name for name in self._topics if _unknown(metadata.topics.get(name))]
+            if not unknown:
+                return
+            try:
+                answer = await self._cluster.metadata(unknown, node)
+            except (kerrors.KafkaError, OSError):
+                continue  # its word is not needed when another knows better
+            metadata.topics.update({name: info for name, info in answer.topics.items() if not _unknown(info)})
 
     async def refresh_until_known(self, but: Collection[str] = ()) -> None:
         """Refresh until each topic (``but`` for some) is known, or has been unknown for so long that it is gone."""

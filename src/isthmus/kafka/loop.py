@@ -51,6 +51,7 @@ class Loop:
         # A batch being rewritten may hold the loop for longer than kafka-python's taste (0.1 s): no warning.
         self.net = NetworkSelector(slow_task_threshold_secs=0)
         self._closed = False
+        self._failure: BaseException | None = None
 
     def run(self, work: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Drive the loop on the calling thread until the coroutine function ``work(*args)`` is done."""
@@ -60,6 +61,18 @@ class Loop:
         """Start a coroutine beside the running one; its result or exception is in the future."""
         future: Future = self.net.call_soon_with_future(coroutine)
         return future
+
+    def background(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Start a coroutine that nobody waits for. It deals with what it expects; the rest is raised by ``check``."""
+        self.spawn(coroutine).add_errback(self._fail)
+
+    def _fail(self, failure: BaseException) -> None:
+        self._failure = self._failure or failure
+
+    def check(self) -> None:
+        """Raise what ended a background coroutine: without it the task would look alive and do nothing."""
+        if self._failure is not None:
+            raise self._failure
 
     def later(self, seconds: float, call: Callable[[], Any]) -> Any:
         return self.net.call_at(time.monotonic() + seconds, call)

@@ -262,14 +262,18 @@ class Producer:
     def _on_answer(self, generation: int, node: int, batches: Mapping[Partition, Outgoing], response: Any) -> None:
         if generation != self._generation:
             return
-        self._settle(node, batches)
-        for partition, answer in self._answers(response):
-            if answer.error_code:
-                self._fail(self._problem_of(partition, answer, batches[partition]))
-            else:
-                self.sent.append(Sent(partition, batches[partition].runs, batches[partition].count, answer.base_offset))
+        try:
+            self._settle(node, batches)
+            for partition, answer in self._answers(response):
+                batch = batches[partition]
+                if answer.error_code:
+                    self._fail(self._problem_of(partition, answer, batch))
+                else:
+                    self.sent.append(Sent(partition, batch.runs, batch.count, answer.base_offset))
+            self._pump()
+        except Exception as error:  # a future swallows what its callbacks raise
+            self._fail(error)
         self._signal.set()
-        self._pump()
 
     def _settle(self, node: int, batches: Mapping[Partition, Outgoing]) -> None:
         self._pending -= 1
@@ -334,7 +338,8 @@ class Producer:
                     pause = min(0.1, pause * 1.6)
             self._opened = True
         except Exception as error:
-            self._fail(self._problem_while("opening a transaction", error))
+            if generation == self._generation:
+                self._fail(self._problem_while("opening a transaction", error))
         finally:
             self._opening_done(generation)
 
@@ -366,7 +371,8 @@ class Producer:
         try:
             await self._enlist(partitions)
         except Exception as error:
-            self._fail(self._problem_while("enlisting partitions", error))
+            if generation == self._generation:
+                self._fail(self._problem_while("enlisting partitions", error))
         finally:
             self._opening_done(generation)
 
