@@ -1,0 +1,67 @@
+"""What a plan is made of.
+
+Invariants:
+- a plan is plain data: it can be printed, compared and carried out, and making one changes nothing;
+- carrying a change out is idempotent: whoever repeats it, or does it beside somebody else, ends in the same state;
+- a change that fails is an ``Outcome`` with its reason, and never keeps the others from being tried.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Action = Literal["create", "grow", "alter", "delete", "stage", "keep", "blocked"]
+# What apply would do; the rest is told, not done: "stage" is held back until promotion, "keep" is right as it is or
+# must not be touched, "blocked" should change and cannot.
+DONE_BY_APPLY: frozenset[Action] = frozenset({"create", "grow", "alter", "delete"})
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """One value that differs; ``None`` is "not set"."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What should become of one thing at the destination, and why."""
+
+    resource: str
+    name: str
+    action: Action
+    why: str
+    diff: tuple[Diff, ...] = ()
+    # What the resource needs to carry it out; never shown.
+    order: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def to_do(self) -> bool:
+        return self.action in DONE_BY_APPLY
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "resource": self.resource,
+            "name": self.name,
+            "action": self.action,
+            "why": self.why,
+            "diff": [{"key": d.key, "before": d.before, "after": d.after} for d in self.diff],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a change: done, or why not."""
+
+    change: Change
+    error: str = ""
+
+    @property
+    def done(self) -> bool:
+        return not self.error
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self.change.to_json(), "done": self.done, "error": self.error}

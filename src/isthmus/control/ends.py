@@ -1,0 +1,55 @@
+"""Both ends of a link, connected, as the resources see them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from isthmus.config import Link, Site
+from isthmus.control.change import Change, Outcome
+from isthmus.errors import SameCluster
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.loop import Loop
+
+
+class Ends:
+    """A link with its two sites on one loop; ``call`` runs a coroutine function on it."""
+
+    def __init__(self, link: Link, source: Site, target: Site) -> None:
+        self.link = link
+        self.loop = Loop()
+        self.source = Cluster(source, self.loop, f"isthmus-{link.name}-control")
+        self.target = Cluster(target, self.loop, f"isthmus-{link.name}-control")
+
+    async def connect(self) -> Ends:
+        await self.source.connect()
+        await self.target.connect()
+        if self.source.cluster_id and self.source.cluster_id == self.target.cluster_id:
+            raise SameCluster(
+                f"link {self.link.name}: sites {self.source.site.name} and {self.target.site.name} are one cluster "
+                f"({self.source.cluster_id})"
+            )
+        return self
+
+    def close(self) -> None:
+        self.source.close()
+        self.target.close()
+        self.loop.close()
+
+    def __enter__(self) -> Ends:
+        self.loop.run(self.connect)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Resource(Protocol):
+    """One kind of thing that follows the data. An object of it serves one link."""
+
+    name: str
+
+    async def plan(self, ends: Ends) -> list[Change]:
+        """Read both sides and say what should change; changes nothing."""
+
+    async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
+        """Carry out what is to be done of these changes; a refusal is an outcome, not an exception."""
