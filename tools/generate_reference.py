@@ -47,6 +47,7 @@ SECTIONS = {
     "StartTimestamp": ("Start at a time", "links.NAME.start"),
     "StartOffsets": ("Start at offsets", "links.NAME.start"),
     "Headers": ("Headers", "links.NAME.headers"),
+    "Sync": ("What follows the data", "links.NAME.sync"),
 }
 
 

@@ -28,6 +28,7 @@ from isthmus.config.rename import Template, fill
 from isthmus.config.rules import Rule
 from isthmus.config.scalar import as_switch
 from isthmus.config.spark import SparkOptions
+from isthmus.config.sync import Sync
 from isthmus.config.topics import Entry, Topics, is_pattern, topics_input
 from isthmus.errors import ConfigError
 
@@ -61,6 +62,10 @@ class Headers(Model):
         description="Key of the header that carries the record's offset at the source; `off` adds none.",
         max_length=249,
     )
+
+
+def _sync(value: Any) -> Any:
+    return Sync() if value is None else value  # a heading with nothing below it
 
 
 class StartTimestamp(Model):
@@ -162,6 +167,9 @@ class Link(Model):
         default=None,
         description="Replicas of topics that the link creates. Left out means the source's, at most the "
         "number of brokers.",
+    )
+    sync: Annotated[Sync, BeforeValidator(_sync)] = Field(
+        default=Sync(), description="What follows the data besides the records, and how often it is compared."
     )
     spark: SparkOptions = Field(
         default={}, description="Spark options of this link; they win over the common ones.", repr=False
