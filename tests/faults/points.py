@@ -76,8 +76,8 @@ def forget_topics(site: str, times: int) -> None:
     """Make the first answers of a site come from a broker that has not heard of its topics yet."""
     original, left = Cluster.metadata, [times]
 
-    async def wrapped(self: Cluster, topics: list[str] | None) -> Metadata:
-        metadata = await original(self, topics)
+    async def wrapped(self: Cluster, topics: list[str] | None, node: int | None = None) -> Metadata:
+        metadata = await original(self, topics, node)
         if self.site.name == site and topics and left[0] > 0:
             left[0] -= 1
             for info in metadata.topics.values():
