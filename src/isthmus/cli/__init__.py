@@ -43,6 +43,7 @@ _VERBS = {
     "config": _Verb("isthmus.cli.config", "Check, show and describe the configuration."),
     "plan": _Verb("isthmus.cli.plan", "Show what would change at the destination, and why."),
     "apply": _Verb("isthmus.cli.apply", "Bring topics, settings, ACLs, schemas and groups in step."),
+    "migrate": _Verb("isthmus.cli.migrate", "Migrate: plan, apply, copy, move groups, count, report."),
     "run": _Verb("isthmus.cli.run", "Replicate: run links until stopped."),
     "status": _Verb("isthmus.cli.status", "Show how far each link has come."),
     "pause": _Verb("isthmus.cli.steer", "Hold a running link."),

@@ -64,13 +64,13 @@ def run(
     # Imported late: Spark and the kernels cost time that a mistake in the configuration should not cost.
     from isthmus.engine.runner import Runner
 
-    view = _View(json)
+    view = View(json)
     runner = Runner(loaded, links or [], view.say, view.show)
-    with _stop_on_signals(runner), view:
+    with stop_on_signals(runner), view:
         runner.run(until_caught_up, seconds)
 
 
-class _View:
+class View:
     """Where the state of a run goes."""
 
     def __init__(self, json: bool) -> None:
@@ -78,7 +78,7 @@ class _View:
         self._live: Any = None
         self._next_line = 0.0
 
-    def __enter__(self) -> _View:
+    def __enter__(self) -> View:
         if not self._json and output.console(stderr=True).is_terminal:
             from rich.live import Live
 
@@ -116,7 +116,7 @@ class _View:
 
 
 @contextlib.contextmanager
-def _stop_on_signals(runner: Any) -> Iterator[None]:
+def stop_on_signals(runner: Any) -> Iterator[None]:
     """Ctrl-C and SIGTERM end cleanly; a second Ctrl-C does not wait."""
 
     def handler(number: int, frame: Any) -> None:

@@ -20,7 +20,7 @@ from isthmus.kafka.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
-from isthmus.kafka.produce import Producer, small_batches
+from isthmus.kafka.produce import Producer, Refused, small_batches
 from isthmus.kafka.read import read_to_end
 
 # Kind ("config", "acl", ...) and name of a thing -> what is known of it.
@@ -66,7 +66,10 @@ async def remember(target: Cluster, link: str, things: Mapping[tuple[str, str], 
     ]
     for batch in small_batches(records):
         producer.produce({(topic, 0): batch})
-    await producer.drain()
+    try:
+        await producer.drain()
+    except Refused as refused:
+        raise _explained(target, refused.error(refused.words)) from None
 
 
 async def _ensure(target: Cluster, topic: str) -> None:

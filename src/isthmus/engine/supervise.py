@@ -25,6 +25,7 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus import errors
+from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.job import Job
 from isthmus.engine.plan import check_identity, ensure_state_topics
@@ -102,6 +103,7 @@ class LinkRun:
     _unreachable_since: float = 0.0
     _started: float = 0.0
     _source: Any = None
+    _keeper: Keeper | None = None
 
     def __post_init__(self) -> None:
         self.observer = Observer(self.job.link, self.job.source, self.job.target)
@@ -130,6 +132,9 @@ class LinkRun:
             .start()
         )
         self._started = time.monotonic()
+        if self._keeper is None:
+            self._keeper = Keeper(self.job.link, self.job.source, self.job.target)
+            self._keeper.start()
 
     # -- watching -----------------------------------------------------------------------------------------
 
@@ -140,6 +145,8 @@ class LinkRun:
             self._query_ended()
         if self.query is None and self.failed is None and now >= self._restart_at:
             self.start()
+        for news in self._keeper.news() if self._keeper is not None else ():
+            self.say(Event(self.job.link.name, news.level, news.text))
         if now >= self._next_look:
             began = time.monotonic()
             self._look()
@@ -284,6 +291,8 @@ class LinkRun:
         return bool(status.get("isTriggerActive")) and "Processing" in status.get("message", "Processing")
 
     def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
         self.observer.close()
 
     def _clean_checkpoint(self) -> None:
