@@ -194,7 +194,7 @@ def _check_registries(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str
         if copies:
             problems += [
                 Problem(("links", name, "sync", "schemas"), f'site "{site}" has no registry', "set its registry.url")
-                for site in (link.get("source"), link.get("target"))
+                for site in (str(link.get("source")), str(link.get("target")))
                 if site in sites and "registry" in sites[site] and sites[site]["registry"] is None
             ]
     return problems

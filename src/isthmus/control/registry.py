@@ -178,7 +178,7 @@ class RegistryClient:
         return RegistryRefused(told, self.site, status, code)
 
 
-def _value(future: Future[Result]) -> Result | IsthmusError:
+def _value(future: Future[Any]) -> Any:
     try:
         return future.result()
     except IsthmusError as error:

@@ -134,14 +134,17 @@ class Known:
         self.changed.add(name)
         return found
 
-    def forget(self, name: str) -> None:
-        if self.subjects.pop(name, None) is not None:
-            self.changed.add(name)
+    def forget_versions(self, name: str) -> dict[int, Copied]:
+        """Begin a subject anew, since the destination has lost some of it; what was known."""
+        subject = self.subjects[name]
+        self.changed.add(name)
+        versions, subject.versions = subject.versions, {}
+        return versions
 
     def unwritten(self) -> dict[str, Any]:
         """What to write down; taking it counts as written."""
         names, self.changed = self.changed, set()
-        return {name: self.subjects[name].to_json() if name in self.subjects else None for name in names}
+        return {name: self.subjects[name].to_json() for name in names}
 
     def ids(self) -> dict[int, int]:
         """Source id -> destination id. Where one schema has got two ids, either will do: the smaller one."""
@@ -376,7 +379,7 @@ def same_schema(answer: Mapping[str, Any], one: Version) -> bool:
     """Whether a registry's answer is this schema; blanks do not matter."""
     if (answer.get("schemaType") or "AVRO") != one.type:
         return False
-    return _canonical(str(answer["schema"]), one.type) == _canonical(one.schema, one.type)
+    return bool(_canonical(str(answer["schema"]), one.type) == _canonical(one.schema, one.type))
 
 
 def _canonical(schema: str, kind: str) -> Any:

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from isthmus.config import Link, Site
@@ -56,8 +56,8 @@ class Order:
     vanished: bool = False
     delete: list[int] = field(default_factory=list)
     compatibility: tuple[str | None] | None = None  # (None,) takes it away
-    mode: str | None = None  # of the whole registry, or of a subject that was left open
-    close: str | None = None
+    mode: str | None = None  # of the whole registry
+    close: dict[str, str] = field(default_factory=dict)  # subjects that were left open, and their modes before
 
 
 class Schemas:
@@ -91,18 +91,19 @@ class Schemas:
         errors: dict[str, str] = {}
         orders: list[Order] = [change.order for change in todo]
         for order in orders:
-            if order.vanished:
-                copy.known.forget(order.subject)
+            before = copy.known.forget_versions(order.subject) if order.vanished else {}
             for key, copied in order.found:
                 if copy.known.find(key, copy.name(key[0])) is None:
+                    copied.own = key[1] in before and before[key[1]].own
                     copy.known.note(key, copy.name(key[0]), copied)
         levels, stuck = copy.levels(one for order in orders for one in order.new)
         referred = {
             (subject, version) for order in orders for one in order.new for _, subject, version in one.references
         }
-        opened = sorted({copy.name(one.subject) for level in levels for one in level})
-        opened += [copy.name(order.subject) for order in orders if order.delete and not order.new]
-        await modes.open(opened)
+        written = {copy.name(one.subject) for level in levels for one in level}
+        written |= {copy.name(order.subject) for order in orders if order.delete}
+        left = {subject: before for order in orders for subject, before in order.close.items()}
+        opened = await modes.open(written, left)
         failed: set[Key] = set()
         try:
             for level in levels:
@@ -125,7 +126,7 @@ class Schemas:
                     errors.setdefault(order.subject, result.message)
             await _write_down(ends, copy.known)
         finally:
-            await modes.close([*opened, *(order.close for order in orders if order.close)])
+            await modes.close(opened)
         return [Outcome(change, errors.get(change.order.subject, "")) for change in todo]
 
 
@@ -176,7 +177,7 @@ def copy_between(link: Link, source: Site, target: Site, known: Known) -> Schema
 # -- comparing --------------------------------------------------------------------------------------------
 
 
-def _compare(copy: SchemaCopy, open_subjects: list[str]) -> list[Change]:
+def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]:
     options, known = copy.options, copy.known
     changes: list[Change] = _registry_changes(copy, open_subjects)
     if any(change.action == "blocked" for change in changes):
@@ -198,7 +199,8 @@ def _compare(copy: SchemaCopy, open_subjects: list[str]) -> list[Change]:
         for number in one.wanted(options.versions == "latest"):
             if name in vanished or known.find((name, number), copy.name(name)) is None:
                 new.add((name, number))
-    forgotten = {name: known.subjects.pop(name) for name in vanished}
+    for name in vanished:
+        known.forget_versions(name)
     fetched = copy.fetch(new, deleted)
     # What is referred to from outside the selection is copied too.
     orders = {name: Order(name, vanished=name in vanished) for name in {*seen, *(key[0] for key in fetched)}}
@@ -214,18 +216,18 @@ def _compare(copy: SchemaCopy, open_subjects: list[str]) -> list[Change]:
         if name in problems:
             changes.append(Change(Schemas.name, copy.name(name), "blocked", problems[name]))
         else:
-            changes.append(_change(copy, order, before, copy.name(name) in there, name in forgotten))
-    known.subjects |= forgotten
+            changes.append(_change(copy, order, before, copy.name(name) in there))
     return sorted(changes, key=lambda change: (change.name != WHOLE_REGISTRY, change.name))
 
 
-def _registry_changes(copy: SchemaCopy, open_subjects: Iterable[str]) -> list[Change]:
+def _registry_changes(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]:
     """What concerns the destination's registry as a whole: its mode."""
     options, site = copy.options, copy.target.site
     changes = []
-    for subject in open_subjects:
+    for subject, before in open_subjects.items():
         why = "a run that was cut off left this subject open for itself"
-        changes.append(Change(Schemas.name, subject, "alter", why, order=Order(f"mode of {subject}", close=subject)))
+        order = Order(f"mode of {subject}", close={subject: before})
+        changes.append(Change(Schemas.name, subject, "alter", why, order=order))
     if options.ids != "keep" and not options.standby:
         return changes
     mode = mode_of(copy.target)
@@ -337,7 +339,7 @@ def _compare_rest(copy: SchemaCopy, order: Order, seen: _Seen) -> None:
         ]
 
 
-def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool, lost: bool) -> Change:
+def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool) -> Change:
     diff = [Diff(f"version {one.version}", None, f"{one.type}, id {one.id}") for one in order.new]
     diff += [Diff(f"version {n}", "live", "soft-deleted") for n in order.delete]
     if order.compatibility is not None:
@@ -357,7 +359,7 @@ def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool, 
     else:
         count = len(seen.wanted(copy.options.versions == "latest")) if seen is not None else 0
         action, why = "keep", f"{_count(count, 'version')} in step"
-    if lost and order.new:
+    if order.vanished and order.new:
         why += "; copied before, and gone since"
     if seen is None:
         why += "; others refer to it"

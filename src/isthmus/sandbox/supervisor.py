@@ -62,8 +62,10 @@ def own(box: Sandbox, request: dict[str, Any]) -> None:
     """Start the sites, tell that they are up, and hold them until a signal ends us."""
     sites = [box.kafka(name, wait=False, **request["options"]) for name in request["names"]]
     registries = [box.registry(name, wait=False) for name in request["names"] if request["registries"]]
-    for member in (*sites, *registries):
-        member.wait()
+    for site in sites:
+        site.wait()
+    for registry in registries:
+        registry.wait()
     state = {
         "supervisor": os.getpid(),
         "directory": str(box.directory),
