@@ -53,6 +53,7 @@ SECTIONS = {
     "SyncConfigs": ("Settings of topics", "links.NAME.sync.configs"),
     "SyncAcls": ("ACLs", "links.NAME.sync.acls"),
     "SyncSchemas": ("Schemas", "links.NAME.sync.schemas"),
+    "Metrics": ("Metrics", "metrics"),
 }
 
 

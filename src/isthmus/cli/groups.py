@@ -111,6 +111,7 @@ def sync(
     """
     loaded = load(config)
     from isthmus.control.group_verbs import sync as do_sync
+    from isthmus.control.meter import group_of
 
     rows: list[dict[str, Any]] = []
     for chosen in chosen_links(loaded, [link] if link else None):
@@ -120,7 +121,7 @@ def sync(
             outcome = told.get(change.name)
             row: dict[str, Any] = {"link": chosen.name, **(outcome.to_json() if outcome else change.to_json())}
             rows.append(row)
-    seen = {row["name"].split(" ")[0] for row in rows} | {row["name"] for row in rows}
+    seen = {group_of(row["name"]) for row in rows} | {row["name"] for row in rows}
     unknown = sorted(set(groups or ()) - seen)
     if unknown:
         raise DataError(f"no committed offset of these links' topics at the source: group {', '.join(unknown)}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
+from isthmus.cli.exporting import chosen_metrics, exporting
 from isthmus.cli.link_table import link_table, summary
 from isthmus.config import load
 from isthmus.config.quantities import parse_duration
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
             "isthmus run",
             "isthmus run orders --until-caught-up",
             "isthmus run orders payments --duration 10m --json",
+            "isthmus run --metrics 9464",
         )
     )(run)
 
@@ -45,6 +47,12 @@ def run(
     ] = False,
     duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End after this long, such as 30s, 10m or 2h.")
+    ] = None,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", help="Serve metrics on this port, instead of the configured one.", min=0, max=65535
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -61,13 +69,15 @@ def run(
         except ValueError as error:
             raise UsageError(f"--duration {duration}: {error}") from None
     loaded = load(config)
+    chosen = chosen_metrics(loaded, metrics)
     # Imported late: Spark and the kernels cost time that a mistake in the configuration should not cost.
     from isthmus.engine.runner import Runner
 
     view = View(json)
-    runner = Runner(loaded, links or [], view.say, view.show)
-    with stop_on_signals(runner), view:
-        runner.run(until_caught_up, seconds)
+    with exporting(chosen, view.show) as show:
+        runner = Runner(loaded, links or [], view.say, show)
+        with stop_on_signals(runner), view:
+            runner.run(until_caught_up, seconds)
 
 
 class View:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from isthmus.config.base import Model
 from isthmus.config.link import Link
+from isthmus.config.metrics import Metrics
 from isthmus.config.mistakes import Problem, did_you_mean, several
 from isthmus.config.rename import fill
 from isthmus.config.site import Site
@@ -37,6 +38,9 @@ class Config(Model):
         description="Spark options for all links, such as `spark.master`. Without `spark.master` Spark runs "
         "inside the process on all cores (`local[*]`).",
         repr=False,
+    )
+    metrics: Metrics | None = Field(
+        default=None, description="Where `isthmus run` serves metrics. Left out means nowhere."
     )
 
     def site(self, name: str) -> Site:

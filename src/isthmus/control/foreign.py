@@ -4,6 +4,9 @@ For each committed offset: the last record before it at the source (what the gro
 first record at the destination that is not older is at or before that record's copy; and where the copies carry their
 source offset in a header, the header leads from there to the very place.
 
+A log with transactions has markers, which carry the time of the copy and not of a record, and brokers find those, too. Where
+one was found, the time is looked for among the records themselves, by halving; with room for records out of order.
+
 Invariant: what cannot be found out is a reason, never a guess.
 """
 
@@ -13,11 +16,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from isthmus.control.ends import Ends
-from isthmus.control.translation import HeaderSearch, Position, Target
+from isthmus.control.translation import Position, Search, Target
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
 from isthmus.kafka.peek import Glimpse, Seen, peek
 
 Place = tuple[Partition, int]
+# Halving wants order, and times are not quite in order: a record may be so much older than one before it. Without markers
+# nothing is halved, and order does not matter.
+DISORDER_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -38,6 +44,7 @@ async def positions(ends: Ends, inquiries: Iterable[Inquiry], header: str | None
     for some in _rounds(unique.values()):
         await _find_last_read(ends, some)
         await _by_timestamp(ends, [i for i in some if i.result is None])
+        await _past_markers(ends, some)
         if header:
             await _by_header(ends, [i for i in some if isinstance(i.result, Position)], header)
     return {place: i.result if i.result is not None else "it was not found" for place, i in unique.items()}
@@ -112,22 +119,49 @@ async def _by_timestamp(ends: Ends, inquiries: list[Inquiry]) -> None:
             i.result = Position(max(offset, i.bounds.start), "timestamp", False, True)
 
 
+async def _past_markers(ends: Ends, inquiries: list[Inquiry]) -> None:
+    """Where the place that a timestamp led to holds no record as new as that, look for the time among records."""
+    found = {i.target: i for i in inquiries if isinstance(i.result, Position) and i.result.copied}
+    searches: dict[Partition, Search] = {}
+    for key, answer in (await peek(ends.target, {k: _offset(i) for k, i in found.items()})).items() if found else ():
+        i = found[key]
+        first = (
+            next((r for r in answer.records if r.offset >= _offset(i)), None) if isinstance(answer, Glimpse) else None
+        )
+        if i.read is not None and (first is None or first.timestamp < i.read.timestamp):
+            bounds = Target(_offset(i), i.bounds.end)
+            searches[key] = Search.by_time(i.read.timestamp - DISORDER_MS, bounds, (bounds.start + bounds.end) // 2)
+    for key, position in (await _search(ends, searches)).items():
+        found[key].result = position
+
+
 async def _by_header(ends: Ends, inquiries: list[Inquiry], header: str) -> None:
-    searches: dict[Partition, tuple[Inquiry, HeaderSearch]] = {}
-    for i in inquiries:
-        assert isinstance(i.result, Position)
-        if i.bounds.start < i.bounds.end:
-            searches[i.target] = (i, HeaderSearch(i.offset, header, i.bounds, i.result.offset))
-    while searches:
-        shown = await peek(ends.target, {key: search.at for key, (_, search) in searches.items()})
-        for key, (i, search) in list(searches.items()):
+    asked = {i.target: i for i in inquiries if i.bounds.start < i.bounds.end}
+    searches = {k: Search.by_header(i.offset, header, i.bounds, _offset(i)) for k, i in asked.items()}
+    for key, position in (await _search(ends, searches)).items():
+        asked[key].result = position
+
+
+async def _search(ends: Ends, searches: dict[Partition, Search]) -> dict[Partition, Position]:
+    """Carry searches out side by side; what they found. One that cannot go on finds nothing."""
+    found = {key: search.answer for key, search in searches.items() if search.answer is not None}
+    left = {key: search for key, search in searches.items() if search.answer is None}
+    while left:
+        shown = await peek(ends.target, {key: search.at for key, search in left.items()})
+        for key, search in list(left.items()):
             answer = shown[key]
             if isinstance(answer, Glimpse):
                 search.show(answer.records, answer.end)
-                if search.answer is not None:
-                    i.result = search.answer
+            if search.answer is not None:
+                found[key] = search.answer
             if not isinstance(answer, Glimpse) or search.answer is not None or search.lost:
-                del searches[key]  # without an answer, the timestamp's stands
+                del left[key]
+    return found
+
+
+def _offset(inquiry: Inquiry) -> int:
+    assert isinstance(inquiry.result, Position)
+    return inquiry.result.offset
 
 
 def _name(error: type[Exception] | int) -> str:

@@ -7,8 +7,8 @@ copied record before it: what comes later is written behind that, whatever marke
 Methods, best first:
 - ``map``: the link's own map, exact;
 - ``header``: the topic was copied by another tool, whose records carry their source offset in a header: exact;
-- ``timestamp``: it carries none, so the first record that is not older than the last one that the group has read. It may be
-  read again; nothing is left out as long as timestamps were kept.
+- ``timestamp``: it carries none, so the first record that is not older than the last one that the group has read. That one,
+  and in logs with transactions some more, are read again; nothing is left out as long as timestamps were kept.
 
 Invariant: an answer never lies behind a record that the group has not read and that is, or will be, at the destination;
 and never before the destination's first record, where a client would not find it and jump to wherever its own settings say.
@@ -17,7 +17,7 @@ and never before the destination's first record, where a client would not find i
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,16 +108,18 @@ MOST_LOOKS = 100
 GUESSES = 3
 
 
-class HeaderSearch:
-    """Looks for the first record of a partition whose header tells a source offset of at least ``wanted``.
+class Search:
+    """Looks for the first record of a partition whose number is at least ``wanted``: its source offset, or its time.
 
-    The caller shows it what stands at ``at`` until ``answer`` is there, or ``lost`` says that headers don't lead anywhere.
-    Invariants: records up to ``low`` are too early. The first record at or after ``high`` is late enough (``best``), or
-    there is none before the end.
+    The caller shows it what stands at ``at`` until ``answer`` is there, or ``lost`` says that records without a number don't
+    lead anywhere. Invariants: the last record up to ``low`` is too early. The first record at or after ``high`` is late
+    enough (``best``), or there is none before the end.
     """
 
-    def __init__(self, wanted: int, header: str, target: Target, at: int) -> None:
-        self._wanted, self._header = wanted, header
+    def __init__(
+        self, wanted: int, method: Method, number: Callable[[Seen], int | None], target: Target, at: int
+    ) -> None:
+        self._wanted, self._method, self._number = wanted, method, number
         self._low, self._high = target.start - 1, max(target.end, target.start)
         self._best: Position | None = None
         self._looks = 0
@@ -126,10 +128,18 @@ class HeaderSearch:
         self.at = self._asked = at
         self._go(at)
 
+    @classmethod
+    def by_header(cls, offset: int, header: str, target: Target, at: int) -> Search:
+        return cls(offset, "header", lambda record: source_offset(record, header), target, at)
+
+    @classmethod
+    def by_time(cls, moment: int, target: Target, at: int) -> Search:
+        return cls(moment, "timestamp", lambda record: record.timestamp, target, at)
+
     def show(self, records: Sequence[Seen], end: int) -> None:
         """Take in what stands from ``at`` to ``end``."""
         self._looks += 1
-        told = [(r.offset, source_offset(r, self._header)) for r in records if r.offset >= self.at]
+        told = [(r.offset, self._number(r)) for r in records if r.offset >= self.at]
         numbers = [(place, number) for place, number in told if number is not None]
         if len(numbers) < len(told) or self._looks > MOST_LOOKS:
             self.lost = True
@@ -144,8 +154,9 @@ class HeaderSearch:
             self._go(numbers[-1][0] + self._wanted - numbers[-1][1])
         else:
             place, number = next((p, n) for p, n in numbers if n >= self._wanted)
-            found = Position(place, "header", number == self._wanted, True)
-            if found.exact or place != numbers[0][0]:
+            exact = self._method == "header" and number == self._wanted
+            found = Position(place, self._method, exact, True)
+            if exact or place != numbers[0][0]:
                 self.answer = found
             else:
                 self._best, self._high = found, self._asked
@@ -153,7 +164,7 @@ class HeaderSearch:
 
     def _go(self, guess: int) -> None:
         if self._high <= self._low + 1:
-            self.answer = self._best or Position(max(self._high, self._low + 1), "header", False, False)
+            self.answer = self._best or Position(max(self._high, self._low + 1), self._method, False, False)
             return
         chosen = guess if self._looks <= GUESSES else (self._low + self._high) // 2
         self.at = self._asked = min(max(chosen, self._low + 1), self._high - 1)

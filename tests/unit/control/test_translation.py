@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.control.group_file import Entry, read_entries, to_csv, to_json
-from isthmus.control.translation import HeaderSearch, Position, Target, by_map, maps_between, source_offset
+from isthmus.control.translation import Position, Search, Target, by_map, maps_between, source_offset
 from isthmus.engine.offset_map import ChunkWriter
 from isthmus.kafka.cluster import NO_ID
 from isthmus.kafka.peek import Seen
@@ -72,7 +72,7 @@ def test_by_header(pairs: list[tuple[int, int]], batch: int, data: st.DataObject
     records = [Seen(t, 0, ((b"other", None), (HEADER.encode(), s.to_bytes(8, "big")))) for s, t in pairs]
     last = pairs[-1][0] if pairs else 0
     wanted = data.draw(st.integers(0, last + 3))
-    search = HeaderSearch(wanted, HEADER, Target(start, end), data.draw(st.integers(start, end)))
+    search = Search.by_header(wanted, HEADER, Target(start, end), data.draw(st.integers(start, end)))
     looks = 0
     while search.answer is None:
         looks += 1
@@ -91,7 +91,7 @@ def test_by_header(pairs: list[tuple[int, int]], batch: int, data: st.DataObject
 
 
 def test_headers_that_lead_nowhere() -> None:
-    search = HeaderSearch(5, HEADER, Target(0, 10), 3)
+    search = Search.by_header(5, HEADER, Target(0, 10), 3)
     search.show([Seen(3, 0, ())], 4)
     assert search.lost
     assert source_offset(Seen(0, 0, ((HEADER.encode(), b"12345678"),)), HEADER) == 12345678
