@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from links import (
     Record,
     Setup,
     admin,
+    allow,
     changed,
     copy_until_caught_up,
     create_topic,
@@ -45,7 +47,11 @@ from isthmus.client import Client
 from isthmus.control.ends import Ends
 from isthmus.control.group_verbs import sync as sync_link
 from isthmus.control.groups import Groups
+from isthmus.control.resources import apply_link
+from isthmus.engine.snapshot import Observer
 from isthmus.sandbox import KafkaSite
+from isthmus.web.metrics import Exporter
+from isthmus.web.server import MetricsServer
 
 Name = Callable[..., str]
 Offsets = Mapping[tuple[str, int], int]
@@ -148,32 +154,35 @@ def judge(
 # -- the white paper's case ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_ten_thousand_written_8000_read_9998_copied_1998_to_read(
-    east: KafkaSite, west: KafkaSite, unique_topic: Name, protocol: str
+    east: KafkaSite, west: KafkaSite, unique_topic: Name
 ) -> None:
-    topic, group = create_topic(east, unique_topic("paper")), new_name("reader")
-    speaking = {"group_protocol": protocol}
+    topic = create_topic(east, unique_topic("paper"))
+    groups = {new_name(f"{protocol}-reader"): protocol for protocol in ("classic", "consumer")}
     produce(east, topic, numbered(9998))
-    read_by_group = read_on(east, group, topic, most=8000, commit=False, auto_offset_reset="earliest", **speaking)
-    assert len(read_by_group[0]) == 8000
-    commit(east, group, {(topic, 0): 8000})
-    setup = one_link(east, west, [topic], sync={"groups": [group]})
+    for group, protocol in groups.items():
+        got = read_on(east, group, topic, most=8000, auto_offset_reset="earliest", group_protocol=protocol)
+        assert len(got[0]) == 8000
+        commit(east, group, {(topic, 0): 8000})
+    setup = one_link(east, west, [topic], sync={"groups": list(groups)})
     copy_until_caught_up(setup)
     produce(east, topic, numbered(2, start=9998))  # and there the source is lost
     assert len(read(west, topic)[0]) == 9998
 
     done = sync(setup)
-    assert list(done) == [group]
-    assert done[group]["why"] == "1 partition: 1 by map"
-    got = read_on(west, group, topic, commit=True, **speaking)
-    assert [value.split()[1] for value in got[0]] == [b"%d" % n for n in range(8000, 9998)]
-    assert len(got[0]) == 1998
+    assert {name: row["why"] for name, row in done.items()} == dict.fromkeys(groups, "1 partition: 1 by map")
+    for group, protocol in groups.items():
+        got = read_on(west, group, topic, commit=True, group_protocol=protocol)
+        assert [value.split()[1] for value in got[0]] == [b"%d" % n for n in range(8000, 9998)]
+        assert len(got[0]) == 1998
 
-    # Had it not been lost: the group has moved on at the destination, and is not taken back.
+    # Had it not been lost: the groups have moved on at the destination, and are not taken back.
     copy_until_caught_up(setup)
-    assert sync(setup)[group]["why"] == "1 partition is further at the destination"
-    assert [value.split()[1] for value in read_on(west, group, topic, **speaking)[0]] == [b"9998", b"9999"]
+    done = sync(setup)
+    for group, protocol in groups.items():
+        assert done[group]["why"] == "1 partition is further at the destination"
+        got = read_on(west, group, topic, group_protocol=protocol)
+        assert [value.split()[1] for value in got[0]] == [b"9998", b"9999"]
 
 
 # -- every place that a position can have --------------------------------------------------------------------------
@@ -487,3 +496,56 @@ def test_the_verbs(east: KafkaSite, west: KafkaSite, unique_topic: Name, tmp_pat
         assert isthmus(setup, "groups", "reset", group, *arguments).code == 2
     assert isthmus(setup, "groups", "reset", f"_isthmus.{setup.link}", "--to", "latest").code == 6
     assert isthmus(setup, "groups", "list", "--link", "nowhere").code == 2
+
+
+# -- rights, and what is told of it all ----------------------------------------------------------------------------------
+
+
+def test_missing_rights_are_named(east: KafkaSite, make_site: Callable[..., KafkaSite], unique_topic: Name) -> None:
+    west = make_site("guarded", sasl="PLAIN", acls=True, users={"isthmus": "isthmus-secret"})
+    topic, group = create_topic(east, unique_topic("rights")), new_name("kept-out")
+    create_topic(west, topic)
+    for operation, kind, prefix in (
+        ("describe", "topic", topic),
+        ("describe", "group", "_isthmus."),
+        ("read", "topic", "_isthmus."),
+    ):
+        allow(west, operation, kind, prefix)
+    commit(east, group, {(topic, 0): 0})
+    setup = one_link(east, west, [topic], sync={"groups": [group]})
+    place = f"site {west.name}: ALLOW {{}} on {{}} for User:isthmus"
+    assert sync(setup, code=6)[group]["needs"] == [place.format("DESCRIBE", f"group {group}")]
+    allow(west, "describe", "group", group)
+    assert sync(setup, code=6)[group]["needs"] == [place.format("READ", f"group {group}")]
+    allow(west, "read", "group", group)
+    assert sync(setup, code=6)[group]["needs"] == [place.format("READ", f"topic {topic}")]
+    allow(west, "read", "topic", topic)
+    assert sync(setup)[group]["done"]
+    assert committed(west, group, topic).offset == 0
+
+
+def test_metrics_of_a_real_link(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    topic, group = create_topic(east, unique_topic("measured")), new_name("measured")
+    produce(east, topic, numbered(10))
+    setup = one_link(east, west, [topic], sync={"groups": [group]})
+    copy_until_caught_up(setup)
+    commit(east, group, {(topic, 0): 4})
+    link = setup.config.links[setup.link]
+    apply_link(setup.config, link, ["groups"])
+    produce(east, topic, numbered(5))
+    exporter = Exporter(redpanda_names=True)
+    with Observer(link, setup.config.sites[link.source], setup.config.sites[link.target]).connect() as observer:
+        for _ in range(2):
+            exporter.take([observer.look()])
+            time.sleep(0.3)
+        exporter.take([observer.look()])
+        with MetricsServer(("127.0.0.1", 0), lambda: "token", exporter.text) as server:
+            url = f"http://127.0.0.1:{server.port}/metrics"
+            request = urllib.request.Request(url, headers={"Authorization": "Bearer token"})
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+                lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
+    labels = f'link="{setup.link}",topic="{topic}",partition="0"'
+    assert (lines[f"isthmus_lag_records{{{labels}}}"], lines[f"redpanda_lag{{{labels}}}"]) == ("5", "5")
+    assert 0.5 < float(lines[f"isthmus_lag_seconds{{{labels}}}"]) < 60
+    assert lines[f'isthmus_group_offsets_committed_total{{link="{setup.link}",group="{group}"}}'] == "1"
+    assert lines[f'isthmus_control_apply_seconds_count{{link="{setup.link}",resource="groups"}}'] == "1"

@@ -121,12 +121,13 @@ class Groups:
 
     def __init__(self, only: Collection[str] | None = None, asked: bool = False) -> None:
         self._only, self._asked = only, asked
+        self._map = MapRecords()
 
     async def plan(self, ends: Ends) -> list[Change]:
         options = ends.link.sync.groups
         if not options.enabled and not self._asked:
             return []
-        return [change for view in await survey(ends, options, self._only) for change in _changes(view)]
+        return [change for view in await survey(ends, options, self._only, self._map) for change in _changes(view)]
 
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
         todo = [change for change in changes if change.to_do]
@@ -143,8 +144,38 @@ class Groups:
 # -- reading and translating ------------------------------------------------------------------------------------
 
 
-async def survey(ends: Ends, options: SyncGroups, only: Collection[str] | None = None) -> list[View]:
-    """All groups that follow the link's data, translated. Changes nothing."""
+class MapRecords:
+    """The records of a link's map, of which each look reads only what came since the last one."""
+
+    def __init__(self) -> None:
+        self._newest: dict[bytes, bytes] = {}
+        self._end: int | None = None
+
+    async def look(self, ends: Ends) -> list[Pair]:
+        """The newest record of each chunk, in the order in which they were written."""
+        topic = (state.map_topic(ends.link.name), 0)
+        try:
+            try:
+                fresh, self._end = await read_to_end(ends.target, topic, self._end)
+            except kerrors.OffsetOutOfRangeError:
+                self._newest.clear()
+                fresh, self._end = await read_to_end(ends.target, topic)
+        except kerrors.UnknownTopicOrPartitionError:
+            return []  # a link that has never run has copied nothing
+        for key, value in fresh:
+            self._newest.pop(key or b"", None)
+            if key and value is not None:
+                self._newest[key] = value
+        return list(self._newest.items())
+
+
+async def survey(
+    ends: Ends, options: SyncGroups, only: Collection[str] | None = None, records: MapRecords | None = None
+) -> list[View]:
+    """All groups that follow the link's data, translated; of those that ``only`` names, also what is left alone.
+
+    Changes nothing.
+    """
     topics = await discover(ends.source, ends.link)
     here, there = await list_groups(ends.source), await list_groups(ends.target)
     views: list[View] = []
@@ -163,7 +194,8 @@ async def survey(ends: Ends, options: SyncGroups, only: Collection[str] | None =
             _take_offsets(view, topics, committed[view.group], committed_there[view.group], ends)
     # A group that reads nothing of this link's topics is none of its business.
     views = [view for view in views if view.rows or view.trouble or view.kind not in KINDS]
-    await _translate(ends, topics, [row for view in views if not view.left for row in view.rows])
+    rows = [row for view in views if not view.left or only is not None for row in view.rows]
+    await _translate(ends, topics, rows, records or MapRecords())
     return views
 
 
@@ -214,7 +246,7 @@ def _trouble(error: Error, cluster: Cluster, operation: str, group: str, topics:
     return Trouble(f"site {site.name}: {name}")
 
 
-async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row]) -> None:
+async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row], records: MapRecords) -> None:
     """Find each row's position, or its reason."""
     if not rows:
         return
@@ -229,7 +261,7 @@ async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row]) -
     # The end before the map: what the map does not know yet is written at or behind that end.
     last = await list_offsets(ends.target, dict.fromkeys(places.values(), LATEST))
     progress = await _progress(ends)
-    maps = maps_between(await _map_records(ends), ids)
+    maps = maps_between(await records.look(ends), ids)
     first = await list_offsets(ends.target, dict.fromkeys(places.values(), EARLIEST))
     by_partition: dict[Partition, list[Row]] = {}
     for row in rows:
@@ -303,13 +335,6 @@ async def _progress(ends: Ends) -> dict[Partition, Progress]:
     found = await group_offsets(ends.target, state.group(ends.link.name), stable=False)
     read = {key: Progress.read(value) for key, value in found.items()}
     return {key: progress for key, progress in read.items() if progress is not None}
-
-
-async def _map_records(ends: Ends) -> list[Pair]:
-    try:
-        return (await read_to_end(ends.target, (state.map_topic(ends.link.name), 0)))[0]
-    except kerrors.UnknownTopicOrPartitionError:
-        return []  # a link that has never run has copied nothing
 
 
 # -- planning -----------------------------------------------------------------------------------------------------

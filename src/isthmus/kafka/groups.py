@@ -57,13 +57,12 @@ async def list_groups(cluster: Cluster, timeout: float = 30.0) -> dict[str, Grou
     """Every group that we may see. A broker lists the groups that it coordinates, so all are asked."""
     deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
     found: dict[str, Group] = {}
-    left: set[int] | None = None
-    while left is None or left:
-        problem: Exception | None = None
+    asked: set[int] = set()
+    while True:
         try:
-            if left is None:
-                left = set((await cluster.metadata([])).brokers)
-            sent = [(n, cluster.send(ListGroupsRequest(states_filter=[], types_filter=[]), n)) for n in sorted(left)]
+            # A broker that is gone has handed its groups on: who is there is asked anew each time.
+            left = sorted(set((await cluster.metadata([])).brokers) - asked)
+            sent = [(n, cluster.send(ListGroupsRequest(states_filter=[], types_filter=[]), n)) for n in left]
             for node, future in sent:
                 response = await future
                 if response.error_code:
@@ -71,15 +70,13 @@ async def list_groups(cluster: Cluster, timeout: float = 30.0) -> dict[str, Grou
                 for g in response.groups:
                     kind = (getattr(g, "group_type", "") or "classic").lower()
                     found[g.group_id] = Group(g.group_id, g.group_state or "", kind, g.protocol_type or "")
-                left.discard(node)
-        except (kerrors.RetriableError, kerrors.UnknownBrokerIdError) as error:
-            problem = error
-        if problem is not None:
+                asked.add(node)
+            return found
+        except (kerrors.RetriableError, kerrors.UnknownBrokerIdError):
             if time.monotonic() > deadline:
-                raise problem
+                raise
             await cluster.loop.sleep(backoff)
             backoff = min(LAST_BACKOFF, backoff * 1.6)
-    return found
 
 
 async def offsets_of_groups(
@@ -97,7 +94,7 @@ async def offsets_of_groups(
 
     def read(names: Sequence[str], response: Any) -> dict[str, Offsets | Error]:
         bodies = {g.group_id: g for g in response.groups} if batched else {names[0]: response}
-        return {name: _offsets(bodies[name]) for name in names if name in bodies}
+        return {name: _offsets(bodies[name]) if name in bodies else kerrors.UnknownError for name in names}
 
     size = GROUPS_A_REQUEST if batched else 1
     return await _ask_coordinators(cluster, list(groups), size, request, read, timeout)
