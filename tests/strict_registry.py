@@ -15,6 +15,7 @@ A subject's own mode wins over the registry's. It also misbehaves on request: ``
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,8 +31,8 @@ class Refusal(Exception):
 class StrictRegistry:
     """``with StrictRegistry() as registry``: answers at ``registry.url`` until the block is left."""
 
-    def __init__(self, authorization: str | None = None) -> None:
-        self.authorization = authorization
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self.authorization: str | None = None
         self.versions: dict[str, dict[int, dict[str, Any]]] = {}
         self.deleted: set[tuple[str, int]] = set()
         self.levels: dict[str, str] = {}
@@ -64,7 +65,9 @@ class StrictRegistry:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     def __enter__(self) -> StrictRegistry:

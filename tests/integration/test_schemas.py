@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,9 +20,11 @@ import links
 import pytest
 from links import Message, Setup
 
+from isthmus.config import loads
 from isthmus.control.change import Change, Outcome
 from isthmus.control.resources import apply_link, plan_links
 from isthmus.sandbox import KafkaSite, Registry, Sandbox
+from isthmus.sandbox.supervisor import describe
 
 AVRO = '{"type":"record","name":"Order","fields":[{"name":"x","type":"int"}]}'
 AVRO_2 = '{"type":"record","name":"Order","fields":[{"name":"x","type":"int"},{"name":"y","type":"int","default":0}]}'
@@ -202,6 +205,30 @@ def test_a_failed_over_registry_brings_its_new_schemas_home(
     assert applied(back) == {"home": "grow"}
     assert version(east, "home", 2)["schema"] == AVRO_2 == schema_of(west, new)
     assert versions(east, "home") == [1, 2]
+
+
+def test_the_sandbox_names_a_registry_in_its_site(
+    east_and_west: tuple[KafkaSite, KafkaSite], registries: tuple[Registry, Registry]
+) -> None:
+    """What ``isthmus sandbox up --registries`` writes is a configuration."""
+    site, registry = east_and_west[0], registries[0]
+    told = describe(site, registry)
+    assert told["registry"] == {"url": registry.url}
+    assert loads(json.dumps({"sites": {site.name: told["yaml"]}})).sites[site.name].registry is not None
+    assert "registry" not in describe(site, None)["yaml"]
+
+
+def test_a_registry_that_is_slow_is_waited_for(
+    east_and_west: tuple[KafkaSite, KafkaSite], registries: tuple[Registry, Registry]
+) -> None:
+    east, west = registries
+    register(east, "slow", AVRO)
+    setup = linked(east_and_west, east, {"url": west.url, "timeout": "500ms"}, "slow")
+    west.pause()
+    waker = threading.Timer(1.5, west.resume)
+    waker.start()
+    assert applied(setup) == {"slow": "create"}
+    waker.join()
 
 
 # -- records ----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import struct
 import sys
 import time
@@ -16,13 +17,16 @@ from pathlib import Path
 
 import links
 import pytest
+import trustme
 from links import Message
 from test_schemas import applied, apply, ask, framed, linked, plan, register, version, versions
 
+from isthmus.config import Registry
 from isthmus.control.ends import Ends
 from isthmus.control.memory import remember
 from isthmus.control.registry import RegistryClient
 from isthmus.control.registry_mode import promote
+from isthmus.errors import AuthenticationFailed, ConnectionFailed
 from isthmus.sandbox import KafkaSite
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -174,3 +178,45 @@ def test_a_registry_that_fails(east_and_west: Sites, pair: tuple[StrictRegistry,
     (value,) = (record.value for record in links.read(east_and_west[1], topic)[0])
     assert value is not None
     assert struct.unpack(">I", value[1:5])[0] == version(west, "one", 2)["id"]
+
+
+def test_https_and_tokens(tmp_path: Path) -> None:
+    """The authority that the site names is trusted and no other; a token from a file is read anew."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    token = tmp_path / "token"
+    token.write_text("first-word")
+    with StrictRegistry(context) as registry:
+        registry.authorization = "Bearer second-word"
+        given = {"url": registry.url, "token": {"file": str(token)}, "retry_for": "1s"}
+        client = RegistryClient(Registry.model_validate({**given, "tls": {"ca": str(tmp_path / "ca.pem")}}), "west")
+        with pytest.raises(AuthenticationFailed, match="Unauthorized") as refusal:
+            client.get("/subjects")
+        assert "word" not in str(refusal.value)
+        token.write_text("second-word\n")
+        assert client.get("/subjects") == []
+        client.close()
+        stranger = RegistryClient(Registry.model_validate(given), "west")
+        with pytest.raises(ConnectionFailed, match="certificate verify failed"):
+            stranger.get("/subjects")
+        stranger.close()
+
+
+def test_two_at_once(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """Two runs that know nothing of each other, while the source changes, end in one state."""
+    east, west = pair
+    for number in range(20):
+        for size in (1, 2):
+            register(east, f"s{number}", json.dumps({"type": "fixed", "name": f"F{number}", "size": size}))
+    setup = linked(east_and_west, east, west, "/.*/")
+
+    def later() -> None:
+        register(east, "s0", json.dumps({"type": "fixed", "name": "F0", "size": 3}))
+
+    links.in_threads([lambda: apply(setup), lambda: apply(setup), later])
+    applied(setup)
+    assert {subject: len(numbers) for subject, numbers in west.versions.items()} == {
+        f"s{number}": 3 if number == 0 else 2 for number in range(20)
+    }

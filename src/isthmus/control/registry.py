@@ -23,7 +23,14 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from isthmus.config import Registry, Site
-from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ConnectionFailed, IsthmusError, RegistryRefused
+from isthmus.errors import (
+    AuthenticationFailed,
+    AuthorisationFailed,
+    ConfigError,
+    ConnectionFailed,
+    IsthmusError,
+    RegistryRefused,
+)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
 # A subject that nobody has: by the specification there is no such level, but some registries show the global one.
@@ -50,7 +57,10 @@ class RegistryClient:
         self._registry = registry
         parts = urlsplit(registry.url)
         self._host, self._port, self._base = parts.hostname or "", parts.port, parts.path.rstrip("/")
-        self._tls = _tls_context(registry) if parts.scheme == "https" else None
+        try:
+            self._tls = _tls_context(registry) if parts.scheme == "https" else None
+        except OSError as error:
+            raise ConfigError(f"site {site}: registry: the certificates cannot be used: {_words(error)}") from None
         self._mine = threading.local()
         self._open: list[http.client.HTTPConnection] = []
         self._down: ConnectionFailed | None = None
@@ -116,6 +126,8 @@ class RegistryClient:
         while True:
             try:
                 status, text = self._send(verb, where, body)
+            except ssl.SSLCertVerificationError as error:  # that does not pass
+                raise ConnectionFailed(f"{self._name(verb, where)}: {_words(error)}", self.site) from None
             except _PASSING as error:
                 status, text = 0, _words(error)
             if 200 <= status < 300:
