@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from links import (
     Setup,
@@ -25,7 +26,10 @@ from links import (
     topics_of,
 )
 
+from isthmus.control.ends import Ends
 from isthmus.control.resources import apply_link
+from isthmus.control.topics import Topics
+from isthmus.kafka.admin import create_topics
 from isthmus.sandbox import KafkaSite
 
 Name = Callable[..., str]
@@ -198,13 +202,39 @@ def test_what_cannot_be_is_blocked_and_explained(east: KafkaSite, west: KafkaSit
     assert "writes this topic too" in clash["why"]
 
 
+def test_an_apply_that_dies_half_way(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stem = unique_topic("half")
+    names = [create_topic(east, f"{stem}.{n}", segment_bytes="20000000") for n in range(3)]
+    setup = one_link(east, west, [f"/{stem}.*/"], sync=ALONE)
+
+    async def die(cluster: Any, topics: list[Any], validate_only: bool = False) -> Any:
+        if validate_only:
+            return await create_topics(cluster, topics, validate_only)
+        await create_topics(cluster, topics[:1])
+        raise SystemError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("isthmus.control.topics.create_topics", die)
+        assert isthmus(setup, "apply").code == 1
+    done = {name for name in names if name in topics_of(west)}
+    assert len(done) == 1
+    assert {key[1] for key, action in actions(setup, 20).items() if action == "create"} == set(names) - done
+    apply(setup)
+    assert set(actions(setup, 0).values()) == {"keep"}
+    # It has not forgotten what it set before it died: removed at the source, it is removed here.
+    for name in names:
+        unset(east, name, "segment.bytes")
+    apply(setup)
+    assert ["segment.bytes" in own_config(west, name) for name in names] == [False] * 3
+
+
 def test_the_source_changes_while_applying(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
     stem = unique_topic("moving")
     gone, half = (create_topic(east, f"{stem}.{name}", 2) for name in ("gone", "half"))
     setup = one_link(east, west, [f"/{stem}.*/"], sync=ALONE)
     link = setup.config.links[setup.link]
-    from isthmus.control.ends import Ends
-    from isthmus.control.topics import Topics
 
     with Ends(link, setup.config.sites[east.name], setup.config.sites[west.name]) as ends:
         changes = ends.loop.run(Topics().plan, ends)

@@ -21,7 +21,7 @@ from isthmus.config.names import is_internal, topic_problem
 from isthmus.control import memory, settings
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.ends import Ends
-from isthmus.control.rights import Right, cluster_rights, right, topic_rights
+from isthmus.control.rights import cluster_rights, right, topic_rights
 from isthmus.engine import state
 from isthmus.engine.held import by_source, held
 from isthmus.engine.offset_map import build_maps
@@ -125,7 +125,7 @@ class Topics:
         absent = {
             name: topic
             for name, topic in topics.items()
-            if here.topics[topic.target].error is kerrors.UnknownTopicOrPartitionError
+            if here.topics[topic.target].error is kerrors.UnknownTopicOrPartitionError or topic_problem(topic.target)
         }
         committed, trouble = await self._progress(ends, here)
         changes += trouble
@@ -147,8 +147,6 @@ class Topics:
                 if name in lost
                 else plans.get(name) or _existing(ends, name, topic, here, growth.get(topic.target))
             )
-            if change.action == "blocked" and growth.get(topic.target) is not None:
-                change = _needing(change, [right(target.site, "ALTER", "topic", topic.target)], growth[topic.target])
             changes.append(change)
             changes += _without_rights(ends, name, topic, may_read.get(name), may_write.get(topic.target), name in new)
         changes += _left_behind(link, topics, committed)
@@ -292,6 +290,9 @@ def _existing(ends: Ends, name: str, topic: Topic, here: Metadata, refusal: Refu
     wanted, there = len(topic.source.partitions), len(info.partitions)
     diff = (Diff("partitions", str(there), str(wanted)),)
     if there < wanted:
+        if refusal is not None and issubclass(refusal.error, kerrors.AuthorizationError):
+            needs = _told([right(ends.target.site, "ALTER", "topic", topic.target)])
+            return Change(Topics.name, topic.target, "blocked", "not authorised to grow it", diff, needs=needs)
         if refusal is not None:
             return Change(Topics.name, topic.target, "blocked", f"cannot be grown: {refusal}", diff)
         return Change(Topics.name, topic.target, "grow", f"{name} has {wanted} partitions", diff, order=wanted)
@@ -307,12 +308,6 @@ def _existing(ends: Ends, name: str, topic: Topic, here: Metadata, refusal: Refu
             Topics.name, topic.target, "keep", why, (Diff("replication.factor", str(info.replication), str(asked)),)
         )
     return Change(Topics.name, topic.target, "keep", "as at the source")
-
-
-def _needing(change: Change, needs: list[Right], refusal: Refusal | None) -> Change:
-    if refusal is None or not issubclass(refusal.error, kerrors.AuthorizationError):
-        return change
-    return Change(change.resource, change.name, "blocked", "not authorised to grow it", change.diff, needs=_told(needs))
 
 
 def _gone(link: Link, name: str, topic: Topic) -> Change:

@@ -145,14 +145,17 @@ class LinkRun:
             self._query_ended()
         if self.query is None and self.failed is None and now >= self._restart_at:
             self.start()
-        for news in self._keeper.news() if self._keeper is not None else ():
-            self.say(Event(self.job.link.name, news.level, news.text))
+        self._tell_news()
         if now >= self._next_look:
             began = time.monotonic()
             self._look()
             # However many partitions there are, looking takes a tenth of the driver's time at most.
             done = time.monotonic()
             self._next_look = done + min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 9 * (done - began)))
+
+    def _tell_news(self) -> None:
+        for news in self._keeper.news() if self._keeper is not None else ():
+            self.say(Event(self.job.link.name, news.level, news.text))
 
     def _query_ended(self) -> None:
         exception = self.query.exception()
@@ -293,6 +296,7 @@ class LinkRun:
     def close(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
+            self._tell_news()
         self.observer.close()
 
     def _clean_checkpoint(self) -> None:
