@@ -103,7 +103,8 @@ def registries(box: Sandbox) -> Iterator[tuple[Registry, Registry]]:
     east, west = (box.registry(name, wait=False) for name in ("east", "west"))
     for registry in (east, west):
         registry.wait()
-    register(west, "taken", '{"type":"string"}')  # so that ids differ
+    for size in range(1, 41):  # more than these tests register at east, so that ids differ
+        register(west, "taken", json.dumps({"type": "fixed", "name": "Taken", "size": size}))
     yield east, west
     for registry in (east, west):
         registry.discard()
