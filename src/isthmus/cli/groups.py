@@ -234,7 +234,7 @@ def export(
     epilog=examples("isthmus groups import positions.csv", "isthmus groups import positions.json --site west"),
 )
 def import_(
-    file: Annotated[Path, typer.Argument(help="What export wrote, or Kafka's own tool.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="What export wrote, or Kafka's own tool.")],
     link: LinkOption = None,
     site: SiteOption = None,
     rewind: Annotated[bool, typer.Option("--rewind", help="Also move positions back.")] = False,
@@ -252,7 +252,9 @@ def import_(
 
     try:
         entries = read_entries(file.read_text("utf-8-sig"))
-    except (ValueError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    except ValueError as error:
         raise UsageError(f"{file}: {error}") from None
     with connected(loaded.sites[_site(loaded, site, link)]) as (cluster,):
         rows = cluster.call(write_entries, cluster, entries, rewind)
