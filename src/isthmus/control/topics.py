@@ -88,7 +88,8 @@ async def blueprints(
     configs = await topic_configs(source, [t.source.name for t in topics])
     first = topics[0]
     # The destination's defaults are the same for all: one probe tells whether they would refuse what is copied.
-    defaults = await defaults_of_new_topics(target, NewTopic(first.target, 1, 1))
+    probe = NewTopic(first.target, 1, replication_of(link, first.source, brokers))
+    defaults = await defaults_of_new_topics(target, probe)
     made = {}
     for topic in topics:
         config = configs.get(topic.source.name)
