@@ -26,6 +26,7 @@ from isthmus.control.ends import Ends
 from isthmus.control.memory import remember
 from isthmus.control.registry import RegistryClient
 from isthmus.control.registry_mode import promote
+from isthmus.engine.check import check_live
 from isthmus.errors import AuthenticationFailed, ConnectionFailed
 from isthmus.sandbox import KafkaSite
 
@@ -120,6 +121,9 @@ def test_history_levels_metadata_and_secrets(east_and_west: Sites, pair: tuple[S
     assert "ruleSet" not in west.versions["bare.one"][1]
 
     wrong = linked(east_and_west, east, {**account, "password": "hush-hush-2"}, "/.*/")
+    (problem,) = (problem for problem in check_live(wrong.config) if problem.loc[0] == "sites")
+    assert problem.loc == ("sites", east_and_west[1].name, "registry")
+    assert "hush" not in problem.problem
     (blocked,) = plan(wrong).values()
     assert blocked.action == "blocked"
     assert west.url in blocked.why
