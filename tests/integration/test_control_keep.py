@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from links import (
     Setup,
     compare,
     create_topic,
+    new_name,
     numbered,
     one_link,
     produce,
@@ -27,6 +31,7 @@ from links import (
     wait_for,
     wait_for_records,
 )
+from readers import commit, committed, read_on
 
 from isthmus.control.keep import Keeper
 from isthmus.sandbox import KafkaSite
@@ -34,21 +39,43 @@ from isthmus.sandbox import KafkaSite
 Name = Callable[..., str]
 
 
-def test_run_keeps_settings_in_step(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
-    topic = create_topic(east, unique_topic("kept"), segment_bytes="20000000")
+def test_run_keeps_settings_and_groups_in_step_and_tells_of_it(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name
+) -> None:
+    topic, group = create_topic(east, unique_topic("kept"), segment_bytes="20000000"), new_name("kept")
     # The sites have no registry and no authoriser: schemas and ACLs have nothing to say, and disturb nobody.
-    sync = {"groups": False, "acls": {"interval": "1s"}, "configs": {"interval": "1s"}}
+    groups = {"include": [group], "interval": "1s"}
+    sync = {"groups": groups, "acls": {"interval": "1s"}, "configs": {"interval": "1s"}}
     setup = one_link(east, west, [topic], sync=sync)
+    document = json.loads(setup.path.read_text())
+    setup.path.write_text(json.dumps({**document, "metrics": {"listen": 9464, "token": "s3cret"}}))
     produce(east, topic, numbered(100))
-    with Run(setup) as running:
+    commit(east, group, {(topic, 0): 40})
+    with Run(setup, "--metrics", "0") as running:
         wait_for_records(west, topic, 100)
         assert topic_config(west, topic)["segment.bytes"] == "20000000"
         set_config(east, ResourceType.TOPIC, topic, segment_bytes="30000000")
         wait_for(lambda: topic_config(west, topic)["segment.bytes"] == "30000000", "the changed setting")
+        wait_for(lambda: committed(west, group, topic).offset >= 40, "the group's position")
+        address = re.search(r"metrics: (http://127\.0\.0\.1:\d+/metrics)", running.so_far().err)
+        assert address is not None
+
+        def told() -> str:
+            request = urllib.request.Request(address[1], headers={"Authorization": "Bearer s3cret"})
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
+                return str(answer.read().decode())
+
+        partition = f'link="{setup.link}",topic="{topic}",partition="0"'
+        wait_for(lambda: f"isthmus_lag_seconds{{{partition}}} 0\n" in told(), "lag in seconds")
+        assert f"isthmus_position{{{partition}}} 100\n" in told()
+        written = f'isthmus_group_offsets_committed_total{{link="{setup.link}",group="{group}"}} '
+        assert int(told().partition(written)[2].partition("\n")[0]) >= 1
         running.interrupt()
         answer = running.finish()
     assert answer.code == 130, answer
+    assert "s3cret" not in answer.out + answer.err
     assert {"event": "info", "link": setup.link, "text": "configs: 1 altered"} in answer.lines
+    assert read_on(west, group, topic)[0] == [record.value for record in read(east, topic)[0][40:]]
     assert compare(east, west, topic) == 100
 
 
