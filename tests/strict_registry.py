@@ -9,7 +9,8 @@ subject (stored; only a schema that says ``"incompatible": true`` is refused whi
                without ``force`` the mode is refused for a subject that has versions (42205)
     READWRITE  a registration that brings an id is refused (42205)
 
-A subject's own mode wins over the registry's. It also misbehaves on request: ``failing`` answers 503 so many times.
+A subject's own mode wins over the registry's. It also misbehaves on request: ``failing`` answers 503 so many times, and
+``dies_after`` so many POST requests for ever.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class StrictRegistry:
         self.levels: dict[str, str] = {}
         self.modes: dict[str, str] = {"": "READWRITE"}
         self.failing = 0
+        self.dies_after: int | None = None
         self.asked: list[str] = []
         self._lock = threading.Lock()
         registry = self
@@ -81,6 +83,10 @@ class StrictRegistry:
 
     def answer(self, verb: str, target: str, body: dict[str, Any], authorization: str | None) -> tuple[int, Any]:
         self.asked.append(f"{verb} {target}")
+        if self.dies_after is not None and verb == "POST":
+            self.dies_after -= 1
+            if self.dies_after < 0:
+                self.failing, self.dies_after = 10**9, None
         if self.failing > 0:
             self.failing -= 1
             return 503, {"error_code": 50003, "message": "forwarding to the leader failed"}

@@ -184,6 +184,28 @@ def test_a_registry_that_fails(east_and_west: Sites, pair: tuple[StrictRegistry,
     assert struct.unpack(">I", value[1:5])[0] == version(west, "one", 2)["id"]
 
 
+def test_a_run_that_breaks_off_is_finished_by_the_next(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    for number in range(20):
+        for size in (1, 2):
+            register(east, f"s{number}", json.dumps({"type": "fixed", "name": f"F{number}", "size": size}))
+    setup = linked(east_and_west, east, {"url": west.url, "retry_for": "200ms"}, "/.*/")
+    west.dies_after = 30
+    outcomes = apply(setup).values()
+    done, failed = [o for o in outcomes if o.done], [o for o in outcomes if not o.done]
+    assert len(done) + len(failed) == 20
+    assert 0 < len(failed) < 20
+    assert all(west.url in outcome.error for outcome in failed)
+
+    west.failing = 0
+    assert set(applied(setup).values()) == {"grow"}
+    expected = {f"s{number}": version(east, f"s{number}", 2)["schema"] for number in range(20)}
+    assert {subject: numbers[2]["schema"] for subject, numbers in west.versions.items()} == expected
+    assert all(len(numbers) == 2 for numbers in west.versions.values())
+
+
 def test_https_and_tokens(tmp_path: Path) -> None:
     """The authority that the site names is trusted and no other; a token from a file is read anew."""
     authority = trustme.CA()

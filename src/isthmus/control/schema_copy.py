@@ -136,7 +136,9 @@ class Known:
 
     def forget_versions(self, name: str) -> dict[int, Copied]:
         """Begin a subject anew, since the destination has lost some of it; what was known."""
-        subject = self.subjects[name]
+        subject = self.subjects.get(name)
+        if subject is None:
+            return {}
         self.changed.add(name)
         versions, subject.versions = subject.versions, {}
         return versions
