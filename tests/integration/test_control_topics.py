@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from links import (
+    Message,
     Setup,
     admin,
+    compare,
     configure,
     copy_until_caught_up,
     create_topic,
@@ -248,3 +250,24 @@ def test_the_source_changes_while_applying(east: KafkaSite, west: KafkaSite, uni
     assert actions(setup, 20)["topics", late] == "create"
     apply(setup)
     assert {key[1] for key, action in actions(setup, 0).items() if action == "keep"} >= {half, late}
+
+
+def test_a_destination_whose_defaults_would_refuse_or_change_records(
+    east: KafkaSite, make_site: Callable[..., KafkaSite], unique_topic: Name
+) -> None:
+    strict = {
+        "message.max.bytes": "100000",
+        "log.message.timestamp.before.max.ms": "86400000",
+        "log.message.timestamp.type": "LogAppendTime",
+    }
+    tight = make_site(config=strict)
+    fresh, existing = (create_topic(east, unique_topic(stem)) for stem in ("fresh", "existing"))
+    create_topic(tight, existing)
+    for topic in (fresh, existing):
+        old = [Message(b"old", timestamp=1_500_000_000_000 + n) for n in range(10)]
+        produce(east, topic, [*old, Message(b"x" * 300_000)])
+    setup = one_link(east, tight, [fresh, existing], sync=ALONE)
+    apply(setup)  # secures the one that exists
+    assert set(actions(setup, 0).values()) == {"keep"}
+    copy_until_caught_up(setup)
+    assert [compare(east, tight, topic) for topic in (fresh, existing)] == [11, 11]
