@@ -133,6 +133,8 @@ def test_subjects_follow_with_all_that_they_refer_to(
         "a/order is copied because a-holder refers to it"
     )
     assert ask(west.url, "GET", "/subjects") == before, "a plan changes nothing"
+    levels = {name for name, change in planned.items() for diff in change.diff if diff.key == "compatibility"}
+    assert levels == {"copy.a-holder"}, "only where it is set"
     assert set(applied(setup).values()) == {"create"}
 
     found = version(west, "copy.a-holder", 1)
@@ -144,7 +146,7 @@ def test_subjects_follow_with_all_that_they_refer_to(
     assert version(west, "copy.a-json", 1)["schemaType"] == "JSON"
     assert version(west, "copy.a-secret", 1) is version(west, "copy.b-other", 1) is None
     assert ask(west.url, "GET", "/config/copy.a-holder") == {"compatibilityLevel": "FULL"}
-    assert ask(west.url, "GET", "/config/copy.a-json") == ask(west.url, "GET", "/config"), "only where it is set"
+    assert ask(west.url, "GET", "/config/copy.a-json") == ask(west.url, "GET", "/config")
 
     # Another run, with nothing new, does nothing; a new version, and a level that changed, are found.
     assert apply(setup) == {}
@@ -153,6 +155,10 @@ def test_subjects_follow_with_all_that_they_refer_to(
     assert applied(setup) == {"copy.a-json": "grow", "copy.a-holder": "alter"}
     assert versions(west, "copy.a-json") == [1, 2]
     assert ask(west.url, "GET", "/config/copy.a-holder") == {"compatibilityLevel": "BACKWARD"}
+
+    ask(east.url, "DELETE", "/config/a-holder")
+    assert applied(setup) == {"copy.a-holder": "alter"}
+    assert ask(west.url, "GET", "/config/copy.a-holder") == ask(west.url, "GET", "/config")
 
     # Somebody took a subject away at the destination: it comes back.
     ask(west.url, "DELETE", "/subjects/copy.a-json")

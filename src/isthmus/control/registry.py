@@ -33,7 +33,8 @@ from isthmus.errors import (
 )
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-# A subject that nobody has: by the specification there is no such level, but some registries show the global one.
+# The API's word for a subject without a level of its own; a registry that never says it shows the global level instead.
+NO_LEVEL_OF_ITS_OWN = 40408
 NO_SUBJECT = "isthmus-no-such-subject"
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _PASSING = (OSError, http.client.HTTPException)
@@ -66,8 +67,8 @@ class RegistryClient:
         self._down: ConnectionFailed | None = None
         self._pool = ThreadPoolExecutor(registry.connections, thread_name_prefix=f"registry-{site}")
         self._lock = threading.Lock()
-        self._inherited: str | None = None
-        self._asked_inherited = False
+        self._global: str | None = None
+        self._tells_levels_apart = False
         self.requests = 0
 
     @classmethod
@@ -87,14 +88,33 @@ class RegistryClient:
         given: list[tuple[Item, Future[Result]]] = [(item, self._pool.submit(call, item)) for item in items]
         return [(item, _value(future)) for item, future in given]
 
-    def inherited_compatibility(self) -> str | None:
-        """The level that this registry shows on subjects that have none of their own; None if it shows none there."""
+    # -- compatibility levels -----------------------------------------------------------------------------
+
+    def level_of(self, subject: str) -> str | None:
+        """The compatibility level that the registry shows on a subject, its own or not; None if it shows none."""
+        try:
+            return str(self.get(path("config", subject))["compatibilityLevel"])
+        except RegistryRefused as refusal:
+            if refusal.status != 404:
+                raise
+            if refusal.code == NO_LEVEL_OF_ITS_OWN:
+                self._tells_levels_apart = True
+            return None
+
+    def inherited_level(self) -> str | None:
+        """The level that says nothing about a subject, because this registry shows the global one on subjects that have
+        none of their own; None where it tells the two apart, as it should."""
         with self._lock:
-            if not self._asked_inherited:
-                answer = self.find(path("config", NO_SUBJECT))
-                self._inherited = str(answer["compatibilityLevel"]) if answer else None
-                self._asked_inherited = True
-            return self._inherited
+            if self._global is None:
+                self.level_of(NO_SUBJECT)
+                answer = self.find(path("config"))
+                self._global = str(answer["compatibilityLevel"]) if answer else ""
+        return None if self._tells_levels_apart else self._global
+
+    def own_level(self, subject: str) -> str | None:
+        """The level that is set on the subject itself, as far as the registry tells."""
+        level = self.level_of(subject)
+        return level if level != self.inherited_level() else None
 
     # -- one request --------------------------------------------------------------------------------------
 

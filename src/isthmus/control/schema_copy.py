@@ -299,7 +299,7 @@ class SchemaCopy:
 
     def _register_history(self, subject: str, where: str, body: Mapping[str, Any]) -> Any:
         """Register what the source has accepted before its present compatibility level was set."""
-        before = own_compatibility(self.target, subject)
+        before = self.target.own_level(subject)
         self.target.put(path("config", subject), {"compatibility": "NONE"})
         try:
             return self.target.post(where, body)
@@ -368,13 +368,6 @@ class SchemaCopy:
     def _up_to(self, key: Key) -> list[Key]:
         versions = self.source.find(path("subjects", key[0], "versions")) or []
         return [(key[0], version) for version in versions if version <= key[1]]
-
-
-def own_compatibility(client: RegistryClient, subject: str) -> str | None:
-    """The compatibility level that is set on the subject itself, as far as the registry tells."""
-    answer = client.find(path("config", subject))
-    level = str(answer.get("compatibilityLevel") or "") if answer else ""
-    return level if level and level != client.inherited_compatibility() else None
 
 
 def same_schema(answer: Mapping[str, Any], one: Version) -> bool:

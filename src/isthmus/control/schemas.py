@@ -22,7 +22,7 @@ from isthmus.control.ends import Ends
 from isthmus.control.memory import of_kind, recall, remember
 from isthmus.control.registry import RegistryClient, path
 from isthmus.control.registry_mode import Modes, left_open, mode_of
-from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread, own_compatibility
+from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread
 from isthmus.errors import IsthmusError
 
 KIND = "schema"
@@ -191,6 +191,7 @@ def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]
             changes.append(Change(Schemas.name, copy.name(subject), "blocked", looked.message))
         else:
             seen[subject] = looked
+    changes += _look_at_levels(copy, seen)
     vanished = {name for name, one in seen.items() if _lost_some(known, name, copy.name(name), one)}
     new: set[Key] = set()
     deleted: set[Key] = set()
@@ -254,14 +255,32 @@ def _look(copy: SchemaCopy, subject: str, is_there: bool) -> _Seen:
     to = copy.name(subject)
     seen = _Seen(subject, sorted(live), sorted(set(every) - set(live)), None)
     if copy.options.compatibility:
-        seen.compatibility = own_compatibility(copy.source, subject)
-        if seen.compatibility is not None or (known is not None and known.compatibility is not None):
-            seen.there_compatibility = own_compatibility(copy.target, to)
+        seen.compatibility = copy.source.level_of(subject)
     if is_there and known is not None:
         seen.there = set(copy.target.find(path("subjects", to, "versions")) or [])
     elif is_there:
         seen.there = set()
     return seen
+
+
+def _look_at_levels(copy: SchemaCopy, seen: dict[str, _Seen]) -> list[Change]:
+    """Only levels that subjects have of their own count; all have been looked at, so what the source shows is known."""
+    inherited = copy.source.inherited_level() if copy.options.compatibility and seen else None
+    ask = []
+    for name, one in seen.items():
+        if one.compatibility == inherited:
+            one.compatibility = None
+        known = copy.known.subjects.get(name)
+        if one.compatibility is not None or (known is not None and known.compatibility is not None):
+            ask.append(name)
+    problems = []
+    for name, level in copy.target.map(lambda name: copy.target.level_of(copy.name(name)), ask):
+        if isinstance(level, IsthmusError):
+            problems.append(Change(Schemas.name, copy.name(name), "blocked", level.message))
+            del seen[name]
+        else:
+            seen[name].there_compatibility = level
+    return problems
 
 
 def _lost_some(known: Known, name: str, to: str, seen: _Seen) -> bool:
@@ -320,9 +339,8 @@ def _find(copy: SchemaCopy, one: Version) -> Copied | None:
 
 def _compare_rest(copy: SchemaCopy, order: Order, seen: _Seen) -> None:
     known = copy.known.subjects.get(order.subject)
-    # A level that the destination shows anyway needs no setting where it cannot be told from one that is set.
-    there = seen.there_compatibility or copy.target.inherited_compatibility()
-    if seen.compatibility is not None and seen.compatibility != there:
+    # What the destination shows is what holds there, whether it was set or not.
+    if seen.compatibility is not None and seen.compatibility != seen.there_compatibility:
         order.compatibility = (seen.compatibility,)
     elif (
         seen.compatibility is None
@@ -351,7 +369,8 @@ def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool) 
     elif order.new:
         action, why = "grow", f"{_count(len(order.new), 'version')} to add"
     elif order.compatibility is not None:
-        action, why = "alter", "the compatibility level is set at the source" if order.compatibility[0] else "unset"
+        set_or_not = "set" if order.compatibility[0] else "not set any more"
+        action, why = "alter", f"the compatibility level is {set_or_not} at the source"
     elif order.delete:
         action, why = "delete", f"{_count(len(order.delete), 'version')} deleted at the source"
     elif order.found:
