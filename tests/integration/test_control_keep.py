@@ -68,6 +68,7 @@ def test_run_keeps_settings_and_groups_in_step_and_tells_of_it(
         partition = f'link="{setup.link}",topic="{topic}",partition="0"'
         wait_for(lambda: f"isthmus_lag_seconds{{{partition}}} 0\n" in told(), "lag in seconds")
         assert f"isthmus_position{{{partition}}} 100\n" in told()
+        assert f'isthmus_control_changes_total{{link="{setup.link}",resource="topics",action="create"}} 1\n' in told()
         written = f'isthmus_group_offsets_committed_total{{link="{setup.link}",group="{group}"}} '
         assert int(told().partition(written)[2].partition("\n")[0]) >= 1
         running.interrupt()

@@ -33,7 +33,7 @@ from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
 from isthmus.engine.pen import Pen
-from isthmus.engine.report import FaultReport, Reports
+from isthmus.engine.report import FaultReport, PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.errors import (
     AuthorisationFailed,
@@ -98,6 +98,8 @@ class Planner:
         self._reports_end: int | None = None
         self._refreshed = 0.0
         self._faults: list[PartitionFault] = []
+        self._made = PlanReport(job.run)
+        self._made_told = 0
 
     def close(self) -> None:
         self.source.close()
@@ -238,6 +240,7 @@ class Planner:
             or (info.error is kerrors.UnknownTopicOrPartitionError and name not in lost)
         ]
         created: dict[str, Refusal | None] = {}
+        began = time.monotonic()
         if absent:
             designs = await blueprints(self.source, self.target, link, absent, len(metadata.brokers))
             created = await create(self.target, link, list(designs.values()))
@@ -250,6 +253,12 @@ class Planner:
         }
         grown = await create_partitions(self.target, small) if small else {}
         refused = {name: why for name, why in {**created, **grown}.items() if why is not None}
+        if created or grown:
+            self._made.created += sum(why is None for why in created.values())
+            self._made.grown += sum(why is None for why in grown.values())
+            self._made.refused += len(refused)
+            self._made.times += 1
+            self._made.seconds += time.monotonic() - began
         for name, topic in topics.items():
             info = metadata.topics.get(topic.target)
             why = refused.get(topic.target)
@@ -414,6 +423,9 @@ class Planner:
             for f in self._faults
             if (old := self._reports.faults.get((f.topic, f.partition))) is None or old.error != type(f).__name__
         ]
+        if self._made.times > self._made_told:
+            self._made_told = self._made.times
+            records.append(self._made.record())
         if records:
             await self._append(self._status, [(k or b"", v) for k, v in records])
 

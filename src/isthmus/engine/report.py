@@ -2,6 +2,7 @@
 
 Keys:  ``slot/N``               the newest report of a slot (traffic since the last one, smoothed rates)
        ``fault/TOPIC/PARTITION``  why a partition stands still; deleted when it moves again
+       ``plan``                 what the planner of the newest run has created
 
 Reports are for eyes and for dealing partitions out by traffic; nothing exact depends on them.
 """
@@ -69,11 +70,27 @@ class FaultReport:
 
 
 @dataclass(slots=True)
+class PlanReport:
+    """Topics that a run's planner has created and grown, what was refused, how often it tried, and how long that took."""
+
+    run: str
+    created: int = 0
+    grown: int = 0
+    refused: int = 0
+    times: int = 0
+    seconds: float = 0.0
+
+    def record(self) -> Record:
+        return b"plan", json.dumps(asdict(self), separators=(",", ":")).encode()
+
+
+@dataclass(slots=True)
 class Reports:
     """The status topic, read."""
 
     slots: dict[int, SlotReport] = field(default_factory=dict)
     faults: dict[Partition, FaultReport] = field(default_factory=dict)
+    plan: PlanReport | None = None
 
     def take(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Apply records in their order; calling again with what came since is enough."""
@@ -91,6 +108,8 @@ class Reports:
                     self.faults.pop((topic, int(partition)), None)
                 else:
                     self.faults[topic, int(partition)] = FaultReport(**body)
+            elif kind == "plan":
+                self.plan = PlanReport(**body) if body else None
 
     def traffic(self) -> dict[Partition, float]:
         """Bytes a second by partition, from the newest lease that reported each."""

@@ -15,7 +15,7 @@ import kafka.errors as kerrors
 from isthmus.config import Link, Site
 from isthmus.engine import state
 from isthmus.engine.plan import discover
-from isthmus.engine.report import Reports
+from isthmus.engine.report import PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.errors import IsthmusError
 from isthmus.kafka.cluster import Cluster
@@ -62,6 +62,7 @@ class LinkState:
     control: Control = field(default_factory=Control)
     slots: dict[int, float] = field(default_factory=dict)
     hands: list[dict[Partition, float]] = field(default_factory=list)
+    made: PlanReport | None = None
 
     @property
     def faults(self) -> list[PartitionState]:
@@ -151,6 +152,8 @@ class Observer:
         if claim is None:
             return
         result.lease, result.host = claim.number, claim.host
+        if self._reports.plan is not None and self._reports.plan.run == claim.run:
+            result.made = self._reports.plan
         now = time.time()
         current = [r for r in self._reports.slots.values() if r.run == claim.run and r.lease == claim.number]
         result.slots = {r.slot: r.at for r in current}

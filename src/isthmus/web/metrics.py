@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from isthmus.control.meter import METER, Meter, Tally
+from isthmus.engine.report import PlanReport
 from isthmus.engine.snapshot import LinkState
 from isthmus.web.openmetrics import Family, render
 
@@ -38,8 +39,8 @@ class LagClock:
         if not marks or marks[-1][1] < end:
             marks.append((now, end))
             if len(marks) > MOST_MARKS:
-                # The older of each pair goes: its records then count as seen with the next mark's, a little later.
-                self._marks[key] = marks = deque(list(marks)[1::2])
+                # Every other one goes, never the oldest: records of a mark that is gone count as seen with the next one.
+                self._marks[key] = marks = deque(list(marks)[::2])
         return now - marks[0][0]
 
 
@@ -51,17 +52,20 @@ class Exporter:
         self._clock = LagClock()
         self._lock = threading.Lock()
         self._families: list[Family] = []
+        self._topics: dict[tuple[str, str], Tally] = {}
 
     def take(self, states: Sequence[LinkState]) -> None:
         """What the links look like now."""
         families = self._links(states, time.monotonic())
+        topics = {(s.link, "topics"): _tally(s.made) for s in states if s.made is not None}
         with self._lock:
-            self._families = families
+            self._families, self._topics = families, {**self._topics, **topics}
 
     def text(self) -> str:
         with self._lock:
-            families = list(self._families)
-        resources, groups = self._meter.resources(), self._meter.groups()
+            families, topics = list(self._families), self._topics
+        # Topics are created by the planner of leases, in a process of its own, which reports it.
+        resources, groups = {**self._meter.resources(), **topics}, self._meter.groups()
         families += _control(resources, groups)
         if self._redpanda:
             families += _redpanda(resources, groups)
@@ -92,6 +96,12 @@ class Exporter:
                 if p.fault:
                     faults.add(1, **labels, fault=p.fault)
         return [running, records, size, lag, waited, position, faults, theirs]
+
+
+def _tally(made: PlanReport) -> Tally:
+    tally = Tally(errors=made.refused, applies=made.times, apply_seconds=made.seconds)
+    tally.done.update(create=made.created, grow=made.grown)
+    return tally
 
 
 def _control(resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, str], Tally]) -> list[Family]:
