@@ -76,7 +76,8 @@ class Isthmus:
     def name(self) -> str:
         return self.label
 
-    def start(self, task: Task) -> subprocess.Popen[bytes]:
+    def write(self, task: Task) -> Path:
+        """The configuration for a task."""
         document = {
             "sites": {"east": task.east.site_yaml(), "west": task.west.site_yaml()},
             "links": {
@@ -92,7 +93,10 @@ class Isthmus:
         }
         path = task.directory / f"isthmus-{task.run_id}.yaml"
         path.write_text(json.dumps(document))
-        command = [sys.executable, "-m", "isthmus.cli", "run", "--json", "--config", str(path)]
+        return path
+
+    def start(self, task: Task) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "isthmus.cli", "run", "--json", "--config", str(self.write(task))]
         return _spawn(command, task.directory / f"isthmus-{task.run_id}.log")
 
 
