@@ -72,7 +72,7 @@ def compare(quick: bool) -> tuple[list[dict[str, Any]], dict[str, Any]]:
                     details["stages"][size] = stages(task(topic, codec), count, measure.PARTITIONS)
                     say({"limits": found, "stages": details["stages"][size]})
         for turn in range(rounds):
-            for system in chosen:
+            for system in chosen[turn % len(chosen) :] + chosen[: turn % len(chosen)]:
                 found = measure.latency(system, task(f"latency-{number}", "none"), 10 if quick else 30, 100)
                 say({"system": system.name, "delivery": system.delivery, **found})
                 for row in rows:
