@@ -42,12 +42,18 @@ SECTIONS = {
     "Site": ("Site", "sites.NAME"),
     "Tls": ("TLS", "sites.NAME.tls"),
     "Sasl": ("SASL", "sites.NAME.sasl"),
+    "Registry": ("Schema registry", "sites.NAME.registry"),
     "Link": ("Link", "links.NAME"),
     "Topics": ("Topics", "links.NAME.topics"),
     "StartTimestamp": ("Start at a time", "links.NAME.start"),
     "StartOffsets": ("Start at offsets", "links.NAME.start"),
     "Headers": ("Headers", "links.NAME.headers"),
     "Sync": ("What follows the data", "links.NAME.sync"),
+    "SyncGroups": ("Consumer groups", "links.NAME.sync.groups"),
+    "SyncConfigs": ("Settings of topics", "links.NAME.sync.configs"),
+    "SyncAcls": ("ACLs", "links.NAME.sync.acls"),
+    "SyncSchemas": ("Schemas", "links.NAME.sync.schemas"),
+    "Metrics": ("Metrics", "metrics"),
 }
 
 

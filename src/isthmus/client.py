@@ -8,6 +8,9 @@
         place.exact      # True: that very record; False: it was never a record there (compacted, aborted, dropped)
         place.copied     # False: nothing at or after it is copied yet; offset is where the next record will be
 
+        for row in client.translate_group("orders-link", "billing"):   # what the group has committed at the source
+            row.target, row.partition, row.position.offset, row.position.method
+
 Invariant: answers come from what is committed at the destination when ``refresh`` last read it. ``translate`` reads by
 itself what came since when it is asked for an offset beyond what it knows.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import kafka.errors as kerrors
 import numpy as np
@@ -26,6 +30,9 @@ from isthmus.engine.offset_map import PartitionMap, Place, build_maps
 from isthmus.errors import DataError, UnknownLink, UsageError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.read import Pair, read_to_end
+
+if TYPE_CHECKING:
+    from isthmus.control.groups import Row
 
 __all__ = ["Client", "LinkMap", "Place"]
 
@@ -98,15 +105,18 @@ class Client:
     def link(self, name: str) -> LinkMap:
         """The map of a link; read when it is first needed."""
         if name not in self._maps:
-            if name not in self._config.links:
-                raise UsageError(f"no link named {name}; there are: {', '.join(self._config.links) or 'none'}")
-            link = self._config.links[name]
+            link = self._link(name)
             if link.target not in self._clusters:
                 cluster = Cluster(self._config.sites[link.target], purpose="isthmus-client")
                 cluster.call(cluster.connect)
                 self._clusters[link.target] = cluster
             self._maps[name] = LinkMap(link, self._clusters[link.target])
         return self._maps[name]
+
+    def _link(self, name: str) -> Link:
+        if name not in self._config.links:
+            raise UsageError(f"no link named {name}; there are: {', '.join(self._config.links) or 'none'}")
+        return self._config.links[name]
 
     def translate(self, link: str, topic: str, partition: int, offset: int) -> Place:
         """Where the record at this source offset is at the link's destination."""
@@ -118,6 +128,18 @@ class Client:
             self.link(link).partition(topic, partition).translate_many(np.fromiter(offsets, np.int64))
         )
         return [Place(int(o), bool(e), bool(c)) for o, e, c in zip(answers, exact, copied, strict=True)]
+
+    def translate_group(self, link: str, group: str) -> list[Row]:
+        """Where a group goes on at the link's destination, for each partition that it has read of the link's topics.
+
+        ``position`` is None where that cannot be told, and ``reason`` says why. Nothing is written.
+        """
+        from isthmus.control.group_verbs import views
+
+        found = views(self._config, self._link(link), [group])
+        if found and found[0].trouble:
+            raise DataError(f"group {group}: {found[0].trouble.words}")
+        return found[0].rows if found else []
 
     def close(self) -> None:
         for cluster in self._clusters.values():

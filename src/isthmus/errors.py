@@ -23,7 +23,9 @@
     │       ├── CorruptBatch                 checksum or layout of a batch is broken
     │       ├── OldFormat                    a batch older than format v2
     │       ├── RecordTooLarge               one record exceeds the destination's limit
+    │       ├── UnknownSchemaIds             records carry schema ids that no registry knows
     │       └── RuleFailed                   a rule raised or returned something unusable
+    ├── RegistryRefused             exit 1   a schema registry refused a request for good
     ├── TakenOver                   exit 7   another replicator runs this link now
     ├── SandboxError                exit 8   a local broker or cluster could not be run
     └── Interrupted                 exit 130 stopped by the user, cleanly
@@ -191,8 +193,27 @@ class RecordTooLarge(PartitionFault):
     """A single record is larger than the destination topic allows."""
 
 
+class UnknownSchemaIds(PartitionFault):
+    """Records carry schema ids that cannot be translated (yet); ``ids`` are the source's."""
+
+    def __init__(
+        self, message: str, topic: str = "", partition: int = -1, offset: int = -1, ids: list[int] | None = None
+    ) -> None:
+        super().__init__(message, topic, partition, offset)
+        self.ids = ids or []
+        self.fields["ids"] = self.ids
+
+
 class RuleFailed(PartitionFault):
     """A rule raised, or returned something that is not a batch of records."""
+
+
+class RegistryRefused(IsthmusError):
+    """A schema registry answered that it will not; ``status`` is HTTP's, ``code`` the registry's own."""
+
+    def __init__(self, message: str, site: str = "", status: int = 0, code: int = 0) -> None:
+        super().__init__(message, site=site, status=status, code=code)
+        self.site, self.status, self.code = site, status, code
 
 
 class TakenOver(IsthmusError):

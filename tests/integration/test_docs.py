@@ -227,7 +227,7 @@ SITE_KEYS = set(Site.model_fields)
 
 def completed(data: dict[str, Any]) -> dict[str, Any]:
     """A whole configuration around a part of one."""
-    if not data.keys() & {"sites", "links", "spark"}:
+    if not data.keys() & {"sites", "links", "spark", "metrics"}:
         if data.keys() <= SITE_KEYS:
             return {"sites": {"a": {"bootstrap": "a.example:9092", **data}}}
         assert data.keys() <= LINK_KEYS, f"neither a configuration, nor a site's part, nor a link's: {sorted(data)}"

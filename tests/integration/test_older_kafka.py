@@ -19,6 +19,7 @@ from links import (
     freeze_in_transaction,
     grow_topic,
     isthmus,
+    new_name,
     numbered,
     one_link,
     produce,
@@ -31,6 +32,7 @@ from links import (
     wait_for,
     wait_for_records,
 )
+from readers import commit, read_on, sync
 
 from isthmus.client import Client
 from isthmus.kafka.cluster import Cluster
@@ -87,6 +89,20 @@ def test_records_transactions_and_codecs(pair: tuple[KafkaSite, KafkaSite], uniq
     through = one_link(east, west, [topic], rename="{link}.{topic}", headers="off", compression="zstd")
     copy_until_caught_up(through)
     assert compare(east, west, topic, f"{through.link}.{topic}", header=None) == 2714
+
+
+def test_groups_go_on(pair: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    east, west = pair
+    topic, group = create_topic(east, unique_topic("read")), new_name("reader")
+    for start in range(0, 100, 10):
+        with transaction(east) as producer:
+            send(producer, topic, numbered(10, start))
+    setup = one_link(east, west, [topic], sync={"groups": [group]})
+    copy_until_caught_up(setup)
+    unread = read(east, topic)[0][60:]
+    commit(east, group, {(topic, 0): unread[0].offset})
+    assert sync(setup)[group]["why"] == "1 partition: 1 by map"
+    assert read_on(west, group, topic)[0] == [record.value for record in unread]
 
 
 def test_many_transactions_of_one_task(pair: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:

@@ -73,6 +73,11 @@ links:
     # tasks: 4
     # lease: 5m
     # replication_factor: 3      # of topics that the link creates
+    # sync:                      # what follows the data
+    #   configs:                 # settings of topics; off
+    #     deny: [min.insync.replicas]
+    #   acls:                    # on; left out: off
+    #     standby: true          # hold back who may write
     # spark:
     #   spark.executor.memory: 2g
 

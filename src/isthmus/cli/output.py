@@ -60,6 +60,11 @@ def emit_line(data: Any) -> None:
     sys.stdout.flush()
 
 
+def write(text: str) -> None:
+    """Print text to be read by other programs, as it is."""
+    sys.stdout.write(text)
+
+
 def note(text: str) -> None:
     """Say something that is not a result."""
     console(stderr=True).print(text, soft_wrap=True)

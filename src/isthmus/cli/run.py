@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
+from isthmus.cli.exporting import chosen_metrics, exporting
 from isthmus.cli.link_table import link_table, summary
 from isthmus.config import load
 from isthmus.config.quantities import parse_duration
@@ -31,6 +32,7 @@ def register(app: typer.Typer) -> None:
             "isthmus run",
             "isthmus run orders --until-caught-up",
             "isthmus run orders payments --duration 10m --json",
+            "isthmus run --metrics 9464",
         )
     )(run)
 
@@ -45,6 +47,12 @@ def run(
     ] = False,
     duration: Annotated[
         str | None, typer.Option(metavar="TIME", help="End after this long, such as 30s, 10m or 2h.")
+    ] = None,
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT", help="Serve metrics on this port, instead of the configured one.", min=0, max=65535
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -61,16 +69,18 @@ def run(
         except ValueError as error:
             raise UsageError(f"--duration {duration}: {error}") from None
     loaded = load(config)
+    chosen = chosen_metrics(loaded, metrics)
     # Imported late: Spark and the kernels cost time that a mistake in the configuration should not cost.
     from isthmus.engine.runner import Runner
 
-    view = _View(json)
-    runner = Runner(loaded, links or [], view.say, view.show)
-    with _stop_on_signals(runner), view:
-        runner.run(until_caught_up, seconds)
+    view = View(json)
+    with exporting(chosen, view.show) as show:
+        runner = Runner(loaded, links or [], view.say, show)
+        with stop_on_signals(runner), view:
+            runner.run(until_caught_up, seconds)
 
 
-class _View:
+class View:
     """Where the state of a run goes."""
 
     def __init__(self, json: bool) -> None:
@@ -78,7 +88,7 @@ class _View:
         self._live: Any = None
         self._next_line = 0.0
 
-    def __enter__(self) -> _View:
+    def __enter__(self) -> View:
         if not self._json and output.console(stderr=True).is_terminal:
             from rich.live import Live
 
@@ -116,7 +126,7 @@ class _View:
 
 
 @contextlib.contextmanager
-def _stop_on_signals(runner: Any) -> Iterator[None]:
+def stop_on_signals(runner: Any) -> Iterator[None]:
     """Ctrl-C and SIGTERM end cleanly; a second Ctrl-C does not wait."""
 
     def handler(number: int, frame: Any) -> None:

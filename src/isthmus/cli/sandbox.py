@@ -27,6 +27,7 @@ VersionOption = Annotated[str, typer.Option("--version", metavar="VERSION", help
         "isthmus sandbox up",
         "isthmus sandbox up east west --yaml isthmus.yaml",
         "isthmus sandbox up big --brokers 3 --tls --sasl SCRAM-SHA-512 --acls",
+        "isthmus sandbox up east west --registries",
         "isthmus sandbox up old --version 3.9.2 --data ./old-data",
     )
 )
@@ -43,6 +44,9 @@ def up(
         typer.Option(metavar="MECHANISM", help="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER."),
     ] = None,
     acls: Annotated[bool, typer.Option("--acls", help="Enforce ACLs.")] = False,
+    registries: Annotated[
+        bool, typer.Option("--registries", help="A schema registry beside each site, in memory.")
+    ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the data in the cache after `down`.")] = False,
     data: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the data in this directory.")] = None,
     yaml: Annotated[
@@ -62,8 +66,10 @@ def up(
     }
     if jars.damage(jars.kafka_jars(version).directory) is not None:
         output.note(f"Fetching Kafka {version}, once; this takes about a minute.")
+    if registries and jars.damage(jars.registry_jars().directory) is not None:
+        output.note(f"Fetching Apicurio {jars.DEFAULT_REGISTRY}, once; this takes about a minute.")
     directory = data if data is not None else detached.kept_directory() if keep else None
-    state = detached.up(names or ["east", "west"], options, directory)
+    state = detached.up(names or ["east", "west"], options, directory, registries)
     fragment = _fragment(state)
     if yaml is not None:
         yaml.write_text(SIGNATURE + fragment)
@@ -108,11 +114,13 @@ def status(json: JsonOption = False) -> None:
 @app.command(epilog=examples("isthmus sandbox fetch", "isthmus sandbox fetch --version 3.9.2 --verify"))
 def fetch(
     version: VersionOption = DEFAULT_KAFKA,
+    registries: Annotated[bool, typer.Option("--registries", help="The schema registry instead.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read every byte that was fetched before.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Fetch Kafka now, so that the first start needs no network."""
-    wanted = jars.kafka_jars(version)
+    wanted = jars.registry_jars() if registries else jars.kafka_jars(version)
+    version = jars.DEFAULT_REGISTRY if registries else version
     reason = jars.damage(wanted.directory, verify)
     jars.fetch(wanted, verify)
     result = {"version": version, "directory": str(wanted.directory), "fetched": reason is not None}
@@ -148,6 +156,7 @@ def _site_table(state: dict[str, Any]) -> list[dict[str, Any]]:
             "protocol": site["protocol"],
             "kafka": site["version"],
             "cluster": site["cluster_id"],
+            **({"registry": site["registry"]["url"]} if "registry" in site else {}),
         }
         for site in state["sites"]
     ]

@@ -10,9 +10,11 @@ from isthmus.config.loader import load, loads, place
 from isthmus.config.mistakes import Mistake, config_error, render
 from isthmus.config.names import is_internal
 from isthmus.config.paths import LocalFile
+from isthmus.config.registry import Registry
 from isthmus.config.schema import json_schema
 from isthmus.config.secret import Secret
-from isthmus.config.site import Sasl, Site, Tls
+from isthmus.config.site import Sasl, Site
+from isthmus.config.tls import Tls
 from isthmus.config.topics import Topics
 
 __all__ = [
@@ -21,6 +23,7 @@ __all__ = [
     "Link",
     "LocalFile",
     "Mistake",
+    "Registry",
     "Sasl",
     "Secret",
     "Site",

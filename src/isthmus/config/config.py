@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from isthmus.config.base import Model
 from isthmus.config.link import Link
+from isthmus.config.metrics import Metrics
 from isthmus.config.mistakes import Problem, did_you_mean, several
 from isthmus.config.rename import fill
 from isthmus.config.site import Site
@@ -37,6 +38,9 @@ class Config(Model):
         description="Spark options for all links, such as `spark.master`. Without `spark.master` Spark runs "
         "inside the process on all cores (`local[*]`).",
         repr=False,
+    )
+    metrics: Metrics | None = Field(
+        default=None, description="Where `isthmus run` serves metrics. Left out means nowhere."
     )
 
     def site(self, name: str) -> Site:
@@ -97,6 +101,7 @@ def check_config(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Map
         *_check_ends(sites, links),
         *_check_addresses(sites),
         *_check_destinations(links),
+        *_check_registries(sites, links),
     ]
 
 
@@ -177,3 +182,23 @@ def _takes(other: Mapping[str, Any], link: Mapping[str, Any], topic: str, rename
 
 def _destination(link: Mapping[str, Any], topic: str) -> str:
     return fill(link["rename"], topic=topic, source=link["source"], target=link["target"], link=link["name"])
+
+
+def _check_registries(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    """Who copies schemas, or their ids in records, needs a registry at both ends."""
+    problems = []
+    for name, link in links.items():
+        copies = "sync" in link and link["sync"].schemas.enabled
+        listed = [
+            n for n, rule in enumerate(link.get("rules") or []) if isinstance(rule, dict) and "schema_ids" in rule
+        ]
+        if listed and not copies and "sync" in link:
+            hint = "the rule needs to know which schemas were copied: set sync.schemas"
+            problems.append(Problem(("links", name, "rules", listed[0]), "this link copies no schemas", hint))
+        if copies:
+            problems += [
+                Problem(("links", name, "sync", "schemas"), f'site "{site}" has no registry', "set its registry.url")
+                for site in (str(link.get("source")), str(link.get("target")))
+                if site in sites and "registry" in sites[site] and sites[site]["registry"] is None
+            ]
+    return problems

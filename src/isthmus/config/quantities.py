@@ -106,7 +106,8 @@ def _switch(value: Any) -> bool:
     return switch
 
 
-def _timestamp(value: Any) -> datetime:
+def parse_timestamp(value: Any) -> datetime:
+    """A moment from ISO-8601 text with its zone."""
     moment = value
     if isinstance(value, str):
         try:
@@ -146,7 +147,7 @@ SWITCH_SCHEMA: dict[str, Any] = {"enum": [True, False, "on", "off", "yes", "no"]
 Switch = Annotated[bool, BeforeValidator(_switch), WithJsonSchema(SWITCH_SCHEMA)]
 Timestamp = Annotated[
     datetime,
-    BeforeValidator(_timestamp),
+    BeforeValidator(parse_timestamp),
     WithJsonSchema({"type": "string", "format": "date-time", "title": "ISO-8601 time with zone"}),
 ]
 

@@ -14,42 +14,13 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from isthmus.config.base import Model
 from isthmus.config.mistakes import Problem, several, wrong
 from isthmus.config.names import Name
-from isthmus.config.paths import LocalFile
 from isthmus.config.quantities import Duration, Switch
-from isthmus.config.scalar import as_switch
+from isthmus.config.registry import Registry
 from isthmus.config.secret import Secret
+from isthmus.config.tls import Tls, tls_input
 
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
 _SCHEME = re.compile(r"[A-Za-z_+-]+://")
-
-
-class Tls(Model):
-    """TLS to the brokers, with a client certificate if the site wants one."""
-
-    ca: LocalFile | None = Field(
-        default=None,
-        description="PEM file with the authorities to trust; left out, the system's.",
-    )
-    certificate: LocalFile | None = Field(
-        default=None,
-        description="PEM file with the client certificate, for mutual TLS; it may hold the key too.",
-    )
-    key: LocalFile | None = Field(default=None, description="PEM file with the client certificate's private key.")
-    key_password: Secret | None = Field(default=None, description="Passphrase of the private key.")
-    verify_hostname: Switch = Field(
-        default=True, description="Check that the broker's certificate names the host that was connected to."
-    )
-
-    @model_validator(mode="after")
-    def _check(self) -> Tls:
-        problems = []
-        if self.key and not self.certificate:
-            problems.append(Problem(("key",), "a key needs its certificate", 'set "certificate" too'))
-        if self.key_password and not (self.key or self.certificate):
-            problems.append(Problem(("key_password",), "there is no key to open", 'set "certificate" and "key"'))
-        if problems:
-            raise several(problems)
-        return self
 
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
@@ -81,14 +52,6 @@ class Sasl(Model):
         if problems:
             raise several(problems)
         return self
-
-
-def _tls(value: Any) -> Any:
-    """``tls: true`` is TLS with the system's authorities, ``tls: false`` is none."""
-    switch = as_switch(value) if isinstance(value, str) else value
-    if isinstance(switch, bool):
-        return Tls() if switch else None
-    return value
 
 
 def _addresses(value: Any) -> Any:
@@ -128,7 +91,7 @@ class Site(Model):
     bootstrap: Annotated[list[Address], BeforeValidator(_addresses, json_schema_input_type=list[Address] | str)] = (
         Field(description="Addresses to find the brokers by, as a list or separated by commas.")
     )
-    tls: Annotated[Tls | None, BeforeValidator(_tls, json_schema_input_type=Tls | Switch | None)] = Field(
+    tls: Annotated[Tls | None, BeforeValidator(tls_input, json_schema_input_type=Tls | Switch | None)] = Field(
         default=None,
         description="TLS. `true` means TLS with the system's authorities; left out means no TLS.",
     )
@@ -140,3 +103,4 @@ class Site(Model):
         min_length=1,
     )
     request_timeout: Duration = Field(default=30.0, description="How long one request to a broker may take.")
+    registry: Registry | None = Field(default=None, description="The site's schema registry. Left out means none.")

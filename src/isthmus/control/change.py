@@ -37,6 +37,8 @@ class Change:
     diff: tuple[Diff, ...] = ()
     # What the resource needs to carry it out; never shown.
     order: Any = field(default=None, compare=False, repr=False)
+    # Rights that are missing, each as the ACL to grant.
+    needs: tuple[str, ...] = ()
 
     @property
     def to_do(self) -> bool:
@@ -49,6 +51,7 @@ class Change:
             "action": self.action,
             "why": self.why,
             "diff": [{"key": d.key, "before": d.before, "after": d.after} for d in self.diff],
+            "needs": list(self.needs),
         }
 
 
@@ -58,10 +61,11 @@ class Outcome:
 
     change: Change
     error: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def done(self) -> bool:
         return not self.error
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.change.to_json(), "done": self.done, "error": self.error}
+        return {**self.change.to_json(), "done": self.done, "error": self.error, "needs": list(self.needs)}

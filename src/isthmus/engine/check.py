@@ -1,4 +1,4 @@
-"""Judging a configuration against the real sites: addresses, credentials, identities, rights, names.
+"""Judging a configuration against the real sites: addresses, credentials, registries, identities, rights, names.
 
 Invariant: reads only; every problem of every site and link is found in one go, and placed where the file says it.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import kafka.errors as kerrors
 
-from isthmus.config import Config, Link
+from isthmus.config import Config, Link, Site
 from isthmus.config.mistakes import Problem
+from isthmus.control.registry import RegistryClient, path
 from isthmus.engine.plan import discover
 from isthmus.errors import AuthenticationFailed, ConfigError, IsthmusError
 from isthmus.kafka.cluster import Cluster
@@ -23,6 +24,7 @@ def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
     problems: list[Problem] = []
     try:
         for name, site in config.sites.items():
+            problems += _check_registry(site, timeout)
             cluster = Cluster(site, loop, "isthmus-check")
             try:
                 loop.run(cluster.connect, timeout)
@@ -42,6 +44,22 @@ def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
             cluster.close()
         loop.close()
     return problems
+
+
+def _check_registry(site: Site, timeout: float) -> list[Problem]:
+    if site.registry is None:
+        return []
+    patience = {"timeout": min(timeout, site.registry.timeout), "retry_for": min(timeout, site.registry.retry_for)}
+    client = None
+    try:
+        client = RegistryClient(site.registry.model_copy(update=patience), site.name)
+        client.get(path("subjects"))
+    except IsthmusError as error:
+        return [Problem(("sites", site.name, "registry"), error.message)]
+    finally:
+        if client is not None:
+            client.close()
+    return []
 
 
 def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:

@@ -34,6 +34,7 @@ from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
 from isthmus.engine.offset_map import ChunkWriter, Runs
 from isthmus.engine.report import FaultReport, SlotReport
+from isthmus.engine.schema_table import SchemaTable, table_of
 from isthmus.engine.state import Progress
 from isthmus.errors import (
     AuthorisationFailed,
@@ -52,6 +53,7 @@ from isthmus.errors import (
     SourceTruncated,
     SourceUnreadable,
     TakenOver,
+    UnknownSchemaIds,
 )
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.fetch import Fetched, Fetcher, FetchProblem
@@ -104,6 +106,8 @@ class _Copying:
     # of the open transaction:
     start: int = -1
     next_offset: int = -1
+    # whether the registries are being asked for schema ids that it met:
+    asking: bool = False
     # since the last report, and smoothed:
     records: int = 0
     bytes: int = 0
@@ -129,11 +133,14 @@ class Copier:
         self._link = lease.link
         self._should_stop = should_stop
         self._exactly_once = lease.link.delivery == "exactly-once"
-        self._transcoder = Transcoder(compile_rules(lease.link), lease.link.compression, lease.link.on_corrupt)
+        rules = compile_rules(lease.link)
+        self._transcoder = Transcoder(rules, lease.link.compression, lease.link.on_corrupt)
         self._loop = Loop()
         self._signal = Signal(self._loop)
         self._source = Cluster(lease.source, self._loop, f"isthmus-{lease.link.name}-{lease.slot}")
         self._target = Cluster(lease.target, self._loop, f"isthmus-{lease.link.name}-{lease.slot}")
+        table = table_of(rules)
+        self._schemas = SchemaTable(lease, self._target, table) if table is not None else None
         self._by_source = {a.source: _Copying(a) for a in lease.assignments}
         self._by_target = {a.target: self._by_source[a.source] for a in lease.assignments}
         self._map = (state.map_topic(lease.link.name), 0)
@@ -196,6 +203,8 @@ class Copier:
         self._fetcher = Fetcher(self._source, self._source_leaders, self._signal, BUFFER_BYTES)
         try:
             await self._source_leaders.refresh_patiently(60)
+            if self._schemas is not None:
+                await self._schemas.load()
             established = False
             failures = 0
             while not self._over():
@@ -460,6 +469,9 @@ class Copier:
         self, copying: _Copying, piece: Fetched, rounds: list[dict[Partition, Outgoing]], depth: dict[Partition, int]
     ) -> None:
         a = copying.assignment
+        if copying.asking:
+            self._fetcher.drop(a.source)
+            return
         if piece.position != copying.next_offset:
             # Pieces must join. One that does not was fetched on the word of a damaged batch, and is fetched again.
             self._fetcher.seek(a.source, copying.next_offset)
@@ -489,7 +501,11 @@ class Copier:
         copying.bytes += len(piece.data)
         self._totals.dropped += copied.dropped
         self._totals.skipped += copied.skipped
-        if copied.fault is not None:
+        if isinstance(copied.fault, UnknownSchemaIds) and self._worth_asking(copied.fault):
+            copying.asking = True
+            self._fetcher.drop(a.source)
+            self._loop.background(self._ask_for_schemas(copying, copied.fault))
+        elif copied.fault is not None:
             self._fault(copying, copied.fault)
         elif copied.next_offset != piece.end:
             self._fetcher.seek(a.source, copied.next_offset)
@@ -505,6 +521,25 @@ class Copier:
                     piece.position,
                 ),
             )
+
+    def _worth_asking(self, fault: UnknownSchemaIds) -> bool:
+        return self._schemas is not None and bool(self._schemas.table.not_asked(fault.ids))
+
+    async def _ask_for_schemas(self, copying: _Copying, fault: UnknownSchemaIds) -> None:
+        """Let one partition wait until the registries have been asked; then it goes on, one way or the other."""
+        assert self._schemas is not None
+        pause = 0.5
+        while not self._over() and copying.fault is None:
+            try:
+                await self._schemas.ask(fault.ids)
+                break
+            except (IsthmusError, kerrors.KafkaError, OSError) as error:
+                self._trouble = error.message if isinstance(error, IsthmusError) else str(error)
+                await self._loop.sleep(pause)
+                pause = min(10.0, pause * 2)
+        copying.asking = False
+        if copying.fault is None:
+            self._fetcher.seek(copying.assignment.source, copying.next_offset)
 
     async def _commit(self) -> None:
         """Records are queued: write the map and the progress, and end the transaction."""
@@ -700,6 +735,7 @@ class Copier:
             (total_bytes - bytes_) / seconds,
             {f"{p[0]}/{p[1]}": round(c.rate) for p, c in busiest if c.rate >= 1},
             self._trouble,
+            self._schemas.table.counted() if self._schemas is not None else {},
         )
         self._reported = (now, self._totals.records, total_bytes)
         self._untold.append(report.record())

@@ -16,15 +16,19 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import kafka.errors as kerrors
 import numpy as np
 
 from isthmus.config import Link, StartOffsets, StartTimestamp
+from isthmus.control.settings import TIMESTAMP_TYPE
+from isthmus.control.topics import Topic, blueprints, create, discover
 from isthmus.engine import state
 from isthmus.engine.balance import deal
+from isthmus.engine.held import by_source as progress_by_source
+from isthmus.engine.held import held as held_partitions
+from isthmus.engine.held import is_newest
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
@@ -34,7 +38,6 @@ from isthmus.engine.state import Claim, Control, Progress
 from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
-    ConfigError,
     DestinationRefused,
     PartitionFault,
     SameCluster,
@@ -73,50 +76,6 @@ REFRESH_PROGRESS_SECONDS = 6 * 3600
 # planners from meeting again.
 PLAN_SECONDS, AGAIN_SECONDS = 60.0, 0.3
 PASSING = (kerrors.RetriableError, kerrors.UnknownBrokerIdError)
-# What a created topic takes over from its source, where it was set there: what decides how long records live and
-# how large they may be. Not the timestamp type: only CreateTime keeps the source's times, of whichever type they were.
-TIMESTAMP_TYPE = "message.timestamp.type"
-CREATED_WITH = (
-    "cleanup.policy",
-    "retention.ms",
-    "retention.bytes",
-    "max.message.bytes",
-    "delete.retention.ms",
-    "min.compaction.lag.ms",
-    "max.compaction.lag.ms",
-    "segment.bytes",
-    "segment.ms",
-    "message.timestamp.before.max.ms",
-    "message.timestamp.after.max.ms",
-)
-STATE_TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.2"}
-
-
-@dataclass(slots=True)
-class Topic:
-    """A source topic that the link copies, and its name at the target."""
-
-    source: TopicInfo
-    target: str
-
-
-async def discover(source: Cluster, link: Link) -> dict[str, Topic]:
-    """The source topics that match, with their destination names; a clash of names is a mistake in the link."""
-    metadata = await source.metadata(None)
-    found: dict[str, Topic] = {}
-    taken: dict[str, str] = {}
-    for name, info in sorted(metadata.topics.items()):
-        if info.error is not None or not link.topics.matches(name):
-            continue
-        target = link.destination_topic(name)
-        if target in taken:
-            raise ConfigError(
-                f"link {link.name}: topics {taken[target]} and {name} would both be copied to {target}; change rename or "
-                "exclude one of them"
-            )
-        taken[target] = name
-        found[name] = Topic(info, target)
-    return found
 
 
 class Planner:
@@ -197,7 +156,9 @@ class Planner:
         await self._look_for_unreadable(topics)
         committed = await group_offsets(self.target, self._group, stable=True)
         maps = await self._maps_if_needed(topics, committed)
-        held = _held(topics, committed, maps)
+        held = held_partitions(
+            ((name, p, t.target) for name, t in topics.items() for p in t.source.partitions), committed, maps
+        )
         targets = await self._ensure_targets(topics, held)
         assignments = await self._assignments(topics, targets, held)
         await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
@@ -269,7 +230,6 @@ class Planner:
         """Create what is missing and grow what is too small; a topic that once held copies is not created again."""
         link = self.job.link
         metadata = await self.target.metadata(sorted(t.target for t in topics.values()))
-        brokers = max(1, len(metadata.brokers))
         lost = {topic for topic, _ in held}
         absent = [
             t
@@ -279,15 +239,8 @@ class Planner:
         ]
         created: dict[str, Refusal | None] = {}
         if absent:
-            configs = await topic_configs(self.source, [t.source.name for t in absent])
-            new = []
-            for topic in absent:
-                config = configs.get(topic.source.name)
-                own = config.own if isinstance(config, TopicConfig) else {}
-                factor = min(link.replication_factor or topic.source.replication, brokers)
-                kept = {k: v for k, v in own.items() if k in CREATED_WITH} | {TIMESTAMP_TYPE: "CreateTime"}
-                new.append(NewTopic(topic.target, len(topic.source.partitions), factor, kept))
-            created = await create_topics(self.target, new)
+            designs = await blueprints(self.source, self.target, link, absent, len(metadata.brokers))
+            created = await create(self.target, link, list(designs.values()))
         small = {
             t.target: len(t.source.partitions)
             for t in topics.values()
@@ -364,7 +317,7 @@ class Planner:
         existing: set[str],
     ) -> None:
         """Give each partition progress: what it has, what it had under another name, what the map says, or a start."""
-        by_source = _by_source(committed)
+        by_source = progress_by_source(committed)
         write: dict[Partition, Committed] = {}
         unknown: list[Assignment] = []
         refresh = time.monotonic() - self._refreshed > REFRESH_PROGRESS_SECONDS or not self._refreshed
@@ -375,7 +328,7 @@ class Planner:
                     write[a.target] = own
                 continue
             elsewhere, mapped = by_source.get(a.source), maps.get(a.source)
-            if elsewhere is not None and elsewhere.source_id == a.source_id and _is_newest(elsewhere, mapped):
+            if elsewhere is not None and elsewhere.source_id == a.source_id and is_newest(elsewhere, mapped):
                 # The link's rename changed: go on where the old name stopped, in the new topic.
                 moved = Progress(elsewhere.offset, a.topic, self.source.cluster_id, a.source_id, a.target_id)
                 write[a.target] = moved.commit()
@@ -498,45 +451,6 @@ class Planner:
         ]
 
 
-def _by_source(committed: Mapping[Partition, Committed]) -> dict[Partition, Progress]:
-    """The furthest progress of each source partition, under whatever name it was copied."""
-    found: dict[Partition, Progress] = {}
-    for (_, partition), value in committed.items():
-        progress = Progress.read(value)
-        if progress is not None:
-            key = (progress.source_topic, partition)
-            if key not in found or found[key].offset < progress.offset:
-                found[key] = progress
-    return found
-
-
-def _is_newest(progress: Progress, mapped: PartitionMap | None) -> bool:
-    """Whether nothing was copied to another topic since: what the map saw last is what this progress is about."""
-    return mapped is None or mapped.target_id == progress.target_id
-
-
-def _held(
-    topics: Mapping[str, Topic], committed: Mapping[Partition, Committed], maps: Mapping[Partition, PartitionMap]
-) -> dict[Partition, uuid.UUID]:
-    """Source partitions that were copied to the topic that they are copied to now, and which topic that was.
-
-    The broker forgets the progress of a topic that is deleted; the map does not, but it knows no names. So copies that the
-    map knows went there unless there is progress, under another name, of the very topic that holds them.
-    """
-    by_source = _by_source(committed)
-    held: dict[Partition, uuid.UUID] = {}
-    for name, topic in topics.items():
-        for partition in topic.source.partitions:
-            key, own = (name, partition), committed.get((topic.target, partition))
-            progress = Progress.read(own) if own is not None else None
-            elsewhere = by_source.get(key)
-            if progress is not None:
-                held[key] = progress.target_id
-            elif key in maps and len(maps[key].runs) and (elsewhere is None or not _is_newest(elsewhere, maps[key])):
-                held[key] = maps[key].target_id
-    return held
-
-
 def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
     """Both ends are different clusters, and the ones that the configuration pins."""
     for site, cluster in ((job.source, source), (job.target, target)):
@@ -557,14 +471,14 @@ def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
 
 async def ensure_state_topics(target: Cluster, link: Link) -> None:
     """The link's own topics at its destination."""
-    names = [state.map_topic(link.name), state.status_topic(link.name)]
+    names = [state.map_topic(link.name), state.status_topic(link.name), state.control_topic(link.name)]
     metadata = await target.metadata(names)
     missing = [n for n in names if metadata.topics[n].error is kerrors.UnknownTopicOrPartitionError]
     if any(info.error is kerrors.TopicAuthorizationFailedError for info in metadata.topics.values()):
         raise _not_authorised_for_state(target, "CREATE, DESCRIBE, READ and WRITE")
     if missing:
         factor = min(3, max(1, len(metadata.brokers)))
-        outcome = await create_topics(target, [NewTopic(n, 1, factor, STATE_TOPIC_CONFIG) for n in missing])
+        outcome = await create_topics(target, [NewTopic(n, 1, factor, state.STATE_TOPIC_CONFIG) for n in missing])
         for why in outcome.values():
             if why is not None and issubclass(why.error, kerrors.AuthorizationError):
                 raise _not_authorised_for_state(target, "CREATE")

@@ -34,6 +34,8 @@ class SlotReport:
     # "topic/partition" -> bytes a second, smoothed over about half a minute; only those with traffic
     traffic: dict[str, float] = field(default_factory=dict)
     trouble: str = ""
+    # of the rule schema_ids, under this lease: keys and values by what became of them
+    schema_ids: dict[str, int] = field(default_factory=dict)
 
     def by_partition(self) -> dict[Partition, float]:
         """Bytes a second of the partitions that this slot has traffic for."""

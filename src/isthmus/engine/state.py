@@ -6,6 +6,7 @@
       (status topic, 0)            what operators ask of the link (``Control``)
     _isthmus.LINK.map            topic, compacted: source offsets -> destination offsets (offset_map.py)
     _isthmus.LINK.status         topic, compacted: reports of tasks, faults of partitions (report.py)
+    _isthmus.LINK.control        topic, compacted: what the link has set up besides records (control/memory.py)
     _isthmus.LINK.SLOT           transactional ids, one a slot
     _isthmus.LINK.plan           transactional id of whoever plans (pen.py)
 
@@ -30,6 +31,8 @@ from typing import Any
 from isthmus.kafka.cluster import NO_ID, STATE_PREFIX
 from isthmus.kafka.offsets import Committed
 
+STATE_TOPIC_CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20), "min.cleanable.dirty.ratio": "0.2"}
+
 
 def group(link: str) -> str:
     return f"{STATE_PREFIX}{link}"
@@ -41,6 +44,10 @@ def map_topic(link: str) -> str:
 
 def status_topic(link: str) -> str:
     return f"{STATE_PREFIX}{link}.status"
+
+
+def control_topic(link: str) -> str:
+    return f"{STATE_PREFIX}{link}.control"
 
 
 def transactional_id(link: str, slot: int) -> str:

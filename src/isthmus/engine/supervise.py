@@ -21,6 +21,7 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus import errors
+from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.job import Job
 from isthmus.engine.plan import Planner, check_identity, ensure_state_topics
@@ -84,6 +85,7 @@ class LinkRun:
     _troubled: tuple[str, ...] = ()
     _unreachable_since: float = 0.0
     _started: float = 0.0
+    _keeper: Keeper | None = None
 
     def __post_init__(self) -> None:
         self.observer = Observer(self.job.link, self.job.source, self.job.target)
@@ -104,6 +106,9 @@ class LinkRun:
         self.leasing = Leasing(self.spark, self.job, Planner)
         self.leasing.start()
         self._started = time.monotonic()
+        if self._keeper is None:
+            self._keeper = Keeper(self.job.link, self.job.source, self.job.target)
+            self._keeper.start()
 
     # -- watching -----------------------------------------------------------------------------------------
 
@@ -114,12 +119,17 @@ class LinkRun:
             self._leasing_ended(self.leasing)
         if self.leasing is None and self.failed is None and now >= self._restart_at:
             self.start()
+        self._tell_news()
         if now >= self._next_look:
             began = time.monotonic()
             self._look()
             # However many partitions there are, looking takes a tenth of the driver's time at most.
             done = time.monotonic()
             self._next_look = done + min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 9 * (done - began)))
+
+    def _tell_news(self) -> None:
+        for news in self._keeper.news() if self._keeper is not None else ():
+            self.say(Event(self.job.link.name, news.level, news.text))
 
     def _leasing_ended(self, ended: Leasing) -> None:
         self.leasing = None
@@ -244,6 +254,9 @@ class LinkRun:
             self.leasing = None
 
     def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+            self._tell_news()
         self.observer.close()
 
 

@@ -8,13 +8,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kafka.errors as kerrors
-from kafka.protocol.admin import CreatePartitionsRequest, CreateTopicsRequest, DescribeConfigsRequest
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
 
 from isthmus.kafka.cluster import Cluster
 
 TOPIC = 2
 # DescribeConfigs' source of a value that was set on the topic itself.
 SET_ON_TOPIC = 1
+# IncrementalAlterConfigs' ways to change one value.
+SET, UNSET = 0, 1
 # A broker takes seconds for a request that names thousands of topics; smaller ones keep it answering others.
 TOPICS_A_REQUEST = 200
 
@@ -40,10 +47,12 @@ class Refusal:
 
 @dataclass(slots=True)
 class TopicConfig:
-    """All values of a topic's configuration, and the subset that was set on the topic itself."""
+    """All values of a topic's configuration, the subset that was set on the topic itself, and what would hold without
+    that (only if it was asked for)."""
 
     values: dict[str, str]
     own: dict[str, str]
+    defaults: dict[str, str] = field(default_factory=dict)
 
     @property
     def max_message_bytes(self) -> int:
@@ -55,8 +64,10 @@ def _chunks(items: list[Any]) -> Iterable[list[Any]]:
         yield items[start : start + TOPICS_A_REQUEST]
 
 
-async def create_topics(cluster: Cluster, topics: list[NewTopic]) -> dict[str, Refusal | None]:
-    """Create what is missing; a topic that exists already is a success."""
+async def create_topics(
+    cluster: Cluster, topics: list[NewTopic], validate_only: bool = False
+) -> dict[str, Refusal | None]:
+    """Create what is missing; a topic that exists already is a success. ``validate_only`` only asks whether it would be."""
     outcome: dict[str, Refusal | None] = {}
     topic_type = CreateTopicsRequest.CreatableTopic
     for some in _chunks(topics):
@@ -72,7 +83,7 @@ async def create_topics(cluster: Cluster, topics: list[NewTopic]) -> dict[str, R
                 for t in some
             ],
             timeout_ms=30_000,
-            validate_only=False,
+            validate_only=validate_only,
         )
         response = await cluster.request(request, timeout=60)
         for answer in response.topics:
@@ -84,8 +95,34 @@ async def create_topics(cluster: Cluster, topics: list[NewTopic]) -> dict[str, R
     return outcome
 
 
-async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict[str, Refusal | None]:
-    """Grow topics to so many partitions."""
+async def defaults_of_new_topics(cluster: Cluster, probe: NewTopic) -> dict[str, str]:
+    """The values that a topic gets here without settings of its own; empty if the site does not tell.
+
+    Nothing is created: the site is asked what it would do.
+    """
+    topic_type = CreateTopicsRequest.CreatableTopic
+    request = CreateTopicsRequest(
+        topics=[
+            topic_type(
+                name=probe.name,
+                num_partitions=probe.partitions,
+                replication_factor=probe.replication,
+                assignments=[],
+                configs=[],
+            )
+        ],
+        timeout_ms=30_000,
+        validate_only=True,
+    )
+    (answer,) = (await cluster.request(request)).topics
+    configs = getattr(answer, "configs", None) or []
+    return {c.name: c.value for c in configs if c.value is not None}
+
+
+async def create_partitions(
+    cluster: Cluster, counts: Mapping[str, int], validate_only: bool = False
+) -> dict[str, Refusal | None]:
+    """Grow topics to so many partitions; ``validate_only`` only asks whether that would be done."""
     outcome: dict[str, Refusal | None] = {}
     for some in _chunks(list(counts.items())):
         request = CreatePartitionsRequest(
@@ -94,7 +131,7 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
                 for name, count in some
             ],
             timeout_ms=30_000,
-            validate_only=False,
+            validate_only=validate_only,
         )
         response = await cluster.request(request, timeout=60)
         for answer in response.results:
@@ -103,8 +140,40 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int]) -> dict
     return outcome
 
 
-async def topic_configs(cluster: Cluster, topics: list[str]) -> dict[str, TopicConfig | Refusal]:
-    """The configuration of each topic."""
+async def alter_configs(
+    cluster: Cluster, changes: Mapping[str, Mapping[str, str | None]], validate_only: bool = False
+) -> dict[str, Refusal | None]:
+    """Set values on topics, or unset them (``None``); what is not named stays. ``validate_only`` only asks."""
+    outcome: dict[str, Refusal | None] = {}
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    for some in _chunks(list(changes.items())):
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                resource(
+                    resource_type=TOPIC,
+                    resource_name=name,
+                    configs=[
+                        resource.AlterableConfig(
+                            name=key, config_operation=UNSET if value is None else SET, value=value
+                        )
+                        for key, value in values.items()
+                    ],
+                )
+                for name, values in some
+            ],
+            validate_only=validate_only,
+        )
+        response = await cluster.request(request, timeout=60)
+        for answer in response.responses:
+            error = kerrors.for_code(answer.error_code) if answer.error_code else None
+            outcome[answer.resource_name] = Refusal(error, answer.error_message or "") if error else None
+    return outcome
+
+
+async def topic_configs(
+    cluster: Cluster, topics: list[str], with_defaults: bool = False
+) -> dict[str, TopicConfig | Refusal]:
+    """The configuration of each topic; ``with_defaults`` also tells what would hold without its own settings."""
     outcome: dict[str, TopicConfig | Refusal] = {}
     for some in _chunks(topics):
         request = DescribeConfigsRequest(
@@ -114,7 +183,7 @@ async def topic_configs(cluster: Cluster, topics: list[str]) -> dict[str, TopicC
                 )
                 for name in some
             ],
-            include_synonyms=False,
+            include_synonyms=with_defaults,
             include_documentation=False,
         )
         response = await cluster.request(request)
@@ -125,8 +194,21 @@ async def topic_configs(cluster: Cluster, topics: list[str]) -> dict[str, TopicC
                 continue
             values = {c.name: c.value for c in answer.configs if c.value is not None}
             own = {c.name: c.value for c in answer.configs if c.config_source == SET_ON_TOPIC and c.value is not None}
-            outcome[answer.resource_name] = TopicConfig(values, own)
+            outcome[answer.resource_name] = TopicConfig(values, own, _defaults(answer.configs) if with_defaults else {})
     return outcome
+
+
+def _defaults(configs: Iterable[Any]) -> dict[str, str]:
+    """The first value of each setting that does not come from the topic itself."""
+    found: dict[str, str] = {}
+    for config in configs:
+        if config.config_source != SET_ON_TOPIC:
+            value = config.value
+        else:
+            value = next((s.value for s in config.synonyms if s.source != SET_ON_TOPIC), None)
+        if value is not None:
+            found[config.name] = value
+    return found
 
 
 async def wait_for_topics(cluster: Cluster, topics: Iterable[str], timeout: float = 30.0) -> None:

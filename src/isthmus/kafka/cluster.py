@@ -346,6 +346,13 @@ class Cluster:
             self._coordinators[kind, key] = answer.node_id
         return self._coordinators[kind, key]
 
+    def known_coordinators(self, kind: int) -> dict[str, int]:
+        """The coordinators that are known already, for those who ask for many at a time."""
+        return {key: node for (its, key), node in self._coordinators.items() if its == kind}
+
+    def remember_coordinator(self, kind: int, key: str, node: int) -> None:
+        self._coordinators[kind, key] = node
+
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
 

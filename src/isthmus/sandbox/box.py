@@ -1,4 +1,4 @@
-"""The sandbox: sites and Spark clusters that live as long as a ``with`` block.
+"""The sandbox: sites, registries and Spark clusters that live as long as a ``with`` block.
 
 Invariant: when the block is left, or its process dies in any way, every process started here ends; the
 directory goes too, unless it was to be kept. A directory that a killed process left behind is removed by
@@ -21,10 +21,13 @@ from typing import Any, TextIO
 from isthmus.errors import SandboxError
 from isthmus.sandbox.cache import locked
 from isthmus.sandbox.kafka import KafkaSite
+from isthmus.sandbox.registry import Registry
 from isthmus.sandbox.spark import SparkCluster
 from isthmus.sandbox.spec import DEFAULT_KAFKA, KafkaSpec
 
 OWNER_LOCK = "owner.lock"
+
+Member = KafkaSite | SparkCluster | Registry
 
 
 class Sandbox:
@@ -51,6 +54,7 @@ class Sandbox:
             self._lock = _take_ownership(self.directory)
         self.sites: dict[str, KafkaSite] = {}
         self.spark_clusters: list[SparkCluster] = []
+        self.registries: dict[str, Registry] = {}
 
     def kafka(
         self,
@@ -106,6 +110,16 @@ class Sandbox:
             site.wait()
         return sites
 
+    def registry(self, name: str, *, heap: str = "512m", wait: bool = True) -> Registry:
+        """Start a schema registry that answers; without ``wait``, one that ``registry.wait()`` waits for."""
+        if name in self.registries:
+            raise SandboxError(f"This sandbox has a registry {name!r} already.")
+        KafkaSpec(name)  # a name becomes a directory, here too
+        registry = Registry(name, Path(tempfile.mkdtemp(prefix=f"registry-{name}-", dir=self.directory)), heap=heap)
+        self.registries[name] = registry
+        registry.start(wait)
+        return registry
+
     def spark(self, workers: int = 2, *, cores: int = 1, memory: str = "1g") -> SparkCluster:
         """Start a standalone Spark cluster; ``cores`` and ``memory`` are what each worker offers."""
         directory = Path(tempfile.mkdtemp(prefix="spark-", dir=self.directory))
@@ -120,8 +134,8 @@ class Sandbox:
 
     def close(self) -> None:
         """End every process and throw the directory away. Safe to call twice."""
-        members: list[KafkaSite | SparkCluster] = [*self.sites.values(), *self.spark_clusters]
-        self.sites, self.spark_clusters = {}, []
+        members: list[Member] = [*self.sites.values(), *self.spark_clusters, *self.registries.values()]
+        self.sites, self.spark_clusters, self.registries = {}, [], {}
         if members:
             with ThreadPoolExecutor(len(members)) as pool:
                 list(pool.map(self._end, members))
@@ -139,7 +153,7 @@ class Sandbox:
     ) -> None:
         self.close()
 
-    def _end(self, member: KafkaSite | SparkCluster) -> None:
+    def _end(self, member: Member) -> None:
         kept = self._keep and isinstance(member, KafkaSite)
         if kept:
             member.stop()  # a kept log should not need recovery

@@ -47,10 +47,12 @@ def kept_directory() -> Path:
     return cache_directory() / "data"
 
 
-def up(names: Sequence[str], options: Mapping[str, Any], directory: Path | None) -> dict[str, Any]:
+def up(
+    names: Sequence[str], options: Mapping[str, Any], directory: Path | None, registries: bool = False
+) -> dict[str, Any]:
     """Start the sites of these names, alike, and return the state once all answer.
 
-    ``options`` are those of ``Sandbox.kafka``. Data stays in ``directory``; without one it goes at the end.
+    With ``registries`` each has a schema registry, in memory. ``options`` are those of ``Sandbox.kafka``. Data stays in ``directory``; without one it goes at the end.
     """
     if not names:
         raise SandboxError("Name one site at least.")
@@ -61,6 +63,7 @@ def up(names: Sequence[str], options: Mapping[str, Any], directory: Path | None)
     request = {
         "names": list(names),
         "options": dict(options),
+        "registries": registries,
         "directory": None if directory is None else str(directory.absolute()),
     }
     log_path().parent.mkdir(parents=True, exist_ok=True)

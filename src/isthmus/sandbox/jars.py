@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import shutil
+import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from isthmus.sandbox.java import find_java
 from isthmus.sandbox.process import KeptProcess
 
 MANIFEST = "manifest.json"
+DEFAULT_REGISTRY = "2.6.13.Final"
 FETCH_SECONDS = 900.0  # a slow link needs minutes for 45 MB, a dead one must not hang a test run
 
 # Brokers log through slf4j, but the published modules leave the choice of a backend to the distribution.
@@ -39,6 +41,8 @@ class JarSet:
 
     name: str
     modules: tuple[tuple[str, str, str], ...]
+    # The module is published as one archive that holds it with all that it needs, under this classifier.
+    packed_as: str | None = None
 
     @property
     def directory(self) -> Path:
@@ -61,6 +65,11 @@ class Jars:
 def kafka_jars(version: str) -> JarSet:
     """Apache Kafka's broker and tools."""
     return JarSet(f"kafka-{version}", (("org.apache.kafka", "kafka_2.13", version), LOGGING_BACKEND))
+
+
+def registry_jars(version: str = DEFAULT_REGISTRY) -> JarSet:
+    """Apicurio, a schema registry."""
+    return JarSet(f"apicurio-{version}", (("io.apicurio", "apicurio-registry-app", version),), packed_as="all")
 
 
 def fetch(wanted: JarSet, verify: bool = False) -> Jars:
@@ -117,13 +126,17 @@ def _fetch_into_place(wanted: JarSet) -> None:
 
 def _retrieve(wanted: JarSet, scratch: Path) -> None:
     # ``runtime`` alone would bring what a module depends on but leave out the module's own jar.
+    packed = wanted.packed_as
     dependencies = "".join(
         f'<dependency org="{organisation}" name="{name}" rev="{revision}" conf="run->runtime,master"/>'
+        if packed is None
+        else f'<dependency org="{organisation}" name="{name}" rev="{revision}" conf="run->master" transitive="false">'
+        f'<artifact name="{name}" type="tar.gz" ext="tar.gz" m:classifier="{packed}"/></dependency>'
         for organisation, name, revision in wanted.modules
     )
     description = scratch / "ivy.xml"
     description.write_text(
-        '<ivy-module version="2.0"><info organisation="isthmus" module="sandbox"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="isthmus" module="sandbox"/>'
         f'<configurations><conf name="run"/></configurations><dependencies>{dependencies}</dependencies>'
         "</ivy-module>"
     )
@@ -141,13 +154,27 @@ def _retrieve(wanted: JarSet, scratch: Path) -> None:
             )
     finally:
         ivy.kill()
-    if ivy.wait() != 0 or not any((scratch / "lib").glob("*.jar")):
+    status = ivy.wait()
+    for archive in (scratch / "lib").glob("*.tar.gz"):
+        _unpack(archive)
+    if status != 0 or not any((scratch / "lib").glob("*.jar")):
         raise SandboxError(
             f"Ivy could not fetch {wanted.name}. Check the version and the network; "
             f"ISTHMUS_IVY_SETTINGS can name an Ivy settings file. It said:\n{ivy.log_excerpt()}"
         )
     description.unlink()
     ivy.log_path.unlink()
+
+
+def _unpack(archive: Path) -> None:
+    """Put the jars of an archive, whatever folder they stand in, beside it, and remove it."""
+    with tarfile.open(archive) as members:
+        for member in members:
+            content = members.extractfile(member) if member.name.endswith(".jar") else None
+            if content is not None:
+                with (archive.parent / Path(member.name).name).open("wb") as jar:
+                    shutil.copyfileobj(content, jar)
+    archive.unlink()
 
 
 def _write_manifest(wanted: JarSet, scratch: Path) -> None:

@@ -19,6 +19,7 @@ from isthmus.errors import IsthmusError
 from isthmus.sandbox.box import Sandbox
 from isthmus.sandbox.detached import lock_path, state_path
 from isthmus.sandbox.kafka import KafkaSite
+from isthmus.sandbox.registry import Registry
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -60,13 +61,16 @@ def take(lock: TextIO) -> bool:
 def own(box: Sandbox, request: dict[str, Any]) -> None:
     """Start the sites, tell that they are up, and hold them until a signal ends us."""
     sites = [box.kafka(name, wait=False, **request["options"]) for name in request["names"]]
+    registries = [box.registry(name, wait=False) for name in request["names"] if request["registries"]]
     for site in sites:
         site.wait()
+    for registry in registries:
+        registry.wait()
     state = {
         "supervisor": os.getpid(),
         "directory": str(box.directory),
         "kept": request["directory"],
-        "sites": [describe(site) for site in sites],
+        "sites": [describe(site, box.registries.get(site.name)) for site in sites],
     }
     scratch = state_path().with_suffix(".partial")
     scratch.touch(mode=0o600)
@@ -76,8 +80,9 @@ def own(box: Sandbox, request: dict[str, Any]) -> None:
     threading.Event().wait()
 
 
-def describe(site: KafkaSite) -> dict[str, Any]:
+def describe(site: KafkaSite, registry: Registry | None) -> dict[str, Any]:
     """A site as the state shows it."""
+    beside = {"registry": {"url": registry.url}} if registry else {}
     return {
         "name": site.name,
         "version": site.spec.version,
@@ -89,7 +94,8 @@ def describe(site: KafkaSite) -> dict[str, Any]:
             {"node": broker.node_id, "pid": broker.pid, "port": broker.port, "log": str(broker.log_path)}
             for broker in site.brokers
         ],
-        "yaml": site.site_yaml(),
+        **beside,
+        "yaml": site.site_yaml() | beside,
     }
 
 

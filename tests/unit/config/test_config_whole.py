@@ -37,7 +37,7 @@ spark: {spark.y: 2}
 
 def test_the_public_names_are_pinned():
     assert sorted(isthmus.config.__all__) == [
-        "Config", "Headers", "Link", "LocalFile", "Mistake", "Sasl", "Secret", "Site", "StartOffsets",
+        "Config", "Headers", "Link", "LocalFile", "Mistake", "Registry", "Sasl", "Secret", "Site", "StartOffsets",
         "StartTimestamp", "Tls", "Topics", "config_error", "is_internal", "json_schema", "load", "loads", "place", "render",
     ]  # fmt: skip
     assert all(hasattr(isthmus.config, name) for name in isthmus.config.__all__)

@@ -1,0 +1,85 @@
+r"""Which consumer groups follow the data of a link, and how often they are compared.
+
+Invariant: an entry is a group's name, or a regular expression between slashes that must match the whole name. Groups
+of Isthmus itself never match. Excluding wins.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from isthmus.config.base import Model, empty_if_nothing
+from isthmus.config.mistakes import wrong
+from isthmus.config.names import is_internal
+from isthmus.config.quantities import Duration, Switch
+from isthmus.config.scalar import as_switch
+from isthmus.config.topics import is_pattern
+
+
+@lru_cache(maxsize=4096)
+def _compiled(entry: str) -> re.Pattern[str]:
+    return re.compile(entry[1:-1])
+
+
+def _entry(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise wrong("expected a group's name, or a regular expression between slashes")
+    if is_pattern(value):
+        try:
+            _compiled(str(value))
+        except re.error as error:
+            raise wrong(f"bad regular expression: {error.msg}", found=False) from None
+    return str(value)
+
+
+def _entries(value: Any) -> Any:
+    """One entry may stand without a list around it."""
+    return [value] if isinstance(value, str) else value
+
+
+GroupEntry = Annotated[str, BeforeValidator(_entry), WithJsonSchema({"type": "string", "title": "group"})]
+GroupEntries = Annotated[list[GroupEntry], BeforeValidator(_entries, json_schema_input_type=list[GroupEntry] | str)]
+
+
+class SyncGroups(Model):
+    """Consumer groups whose positions are kept at the destination too, translated."""
+
+    enabled: Switch = Field(default=True, description="Keep positions in step. `groups: off` is short for `false`.")
+    interval: Duration = Field(default=60.0, description="How often `isthmus run` translates and writes positions.")
+    include: GroupEntries = Field(
+        default=["/.*/"], description="Groups that follow: names, or regular expressions between slashes.", min_length=1
+    )
+    exclude: Annotated[GroupEntries, BeforeValidator(empty_if_nothing)] = Field(
+        default=[], description="Groups to leave out, although `include` matches them."
+    )
+    only_empty: Switch = Field(
+        default=True,
+        description="Only groups without members at the source, whose position does not move. `false` takes every group "
+        "that is not dead.",
+    )
+
+    def matches(self, name: str) -> bool:
+        """Whether the group of this name follows."""
+        if is_internal(name):
+            return False
+        return _any(self.include, name) and not _any(self.exclude, name)
+
+
+def _any(entries: list[str], name: str) -> bool:
+    return any(
+        _compiled(entry).fullmatch(name) is not None if is_pattern(entry) else entry == name for entry in entries
+    )
+
+
+def groups_input(value: Any) -> Any:
+    """``groups: off`` turns it off, a list is short for ``include``, a heading with nothing below it is the default."""
+    switch = as_switch(value) if isinstance(value, str) else value
+    if isinstance(switch, bool):
+        return SyncGroups(enabled=switch)
+    if value is None:
+        return SyncGroups()
+    return {"include": value} if isinstance(value, (list, str)) else value

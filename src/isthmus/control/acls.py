@@ -1,0 +1,217 @@
+"""ACLs of what a link copies: who may do what at the destination, and what is held back while it is a standby.
+
+Invariants:
+- the pattern type and the host stay as they are, the name follows the link's rename, the principal its mapping;
+- at a standby nobody gets to write through us: ALLOW WRITE is staged, ALLOW ALL is given as READ with ALL staged. DENY is
+  copied whole, always. What is staged is granted at promotion, and only then;
+- an ACL is removed only if this link created it (memory.py) and nothing at the source calls for it any more.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import astuple, replace
+
+import kafka.errors as kerrors
+
+from isthmus.config import Link
+from isthmus.config.names import is_internal
+from isthmus.config.rename import fill
+from isthmus.control import memory
+from isthmus.control.change import Change, Outcome
+from isthmus.control.ends import Ends
+from isthmus.control.rights import cluster_rights, principal_of, right
+from isthmus.control.topics import Topic, discover
+from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls, scram_users
+from isthmus.kafka.admin import Refusal
+from isthmus.kafka.cluster import Cluster
+
+PROMOTED = ("site", "promoted")
+
+
+class Acls:
+    name = "acls"
+
+    async def plan(self, ends: Ends) -> list[Change]:
+        link, rules = ends.link, ends.link.sync.acls
+        if not rules.enabled:
+            return []
+        there, here = await list_acls(ends.source), await list_acls(ends.target)
+        if isinstance(there, Refusal):
+            if there.error is kerrors.SecurityDisabledError:
+                return [Change(self.name, "*", "keep", f"site {link.source} has no authoriser, so there are no ACLs")]
+            return [_unreadable(ends.source, there)]
+        topics = await discover(ends.source, link)
+        recalled = await memory.recall(ends.target, link.name)
+        standby = rules.standby and PROMOTED not in recalled
+        grant, staged, left = wanted(there, link, topics, standby, principal_of(ends.source.site))
+        changes = left
+        if isinstance(here, Refusal):
+            if here.error is not kerrors.SecurityDisabledError:
+                return [*changes, _unreadable(ends.target, here)]
+            if grant or staged:
+                why = f"site {link.target} has no authoriser: {len(grant) + len(staged)} ACLs of site {link.source} cannot be kept"
+                changes.append(Change(self.name, "*", "blocked", why))
+            return [*changes, *await self._users(ends)]
+        existing = set(here)
+        ours = {_acl(name) for name in memory.of_kind(recalled, "acl")}
+        changes += [
+            Change(self.name, str(acl), "keep" if acl in existing else "create", why, order=acl)
+            for acl, why in sorted(grant.items())
+        ]
+        changes += [
+            Change(self.name, str(acl), "stage", why, order=acl)
+            for acl, why in sorted(staged.items())
+            if acl not in grant
+        ]
+        changes += [
+            Change(self.name, str(acl), "delete", "created by this link, and gone at the source", order=acl)
+            for acl in sorted(ours - set(grant))
+            if acl in existing
+        ]
+        if any(change.to_do for change in changes):
+            may = await cluster_rights(ends.target)
+            if may is not None and "ALTER" not in may:
+                needs = (str(right(ends.target.site, "ALTER", "cluster")),)
+                changes = [_blocked(change, needs) if change.to_do else change for change in changes]
+        return [*changes, *await self._users(ends)]
+
+    async def _users(self, ends: Ends) -> list[Change]:
+        """SCRAM users, which have to be made by hand: nobody can read a password, or what it is checked by."""
+        there, here = await scram_users(ends.source), await scram_users(ends.target)
+        if isinstance(there, Refusal) or isinstance(here, Refusal):
+            return []  # what is said about ACLs names the same right
+        changes = []
+        for user, mechanisms in sorted(there.items()):
+            principal = ends.link.sync.acls.principal(f"User:{user}")
+            if principal is None:
+                continue
+            name, words = principal.removeprefix("User:"), ", ".join(mechanisms)
+            if name in here:
+                why = f"exists on both sides; whether the password is the same ({words} at the source) cannot be seen"
+            else:
+                why = f"create it by hand: the password of {user} ({words}) cannot be read, so it cannot be copied"
+            changes.append(Change(self.name, f"SCRAM user {name}", "keep", why))
+        return changes
+
+    async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
+        created = [c for c in changes if c.action == "create"]
+        deleted = [c for c in changes if c.action == "delete"]
+        link = ends.link.name
+        await memory.remember(ends.target, link, {("acl", _key(c.order)): {} for c in created})
+        refused = await create_acls(ends.target, [c.order for c in created])
+        refused |= await delete_acls(ends.target, [c.order for c in deleted])
+        gone = [c.order for c in deleted if refused.get(c.order) is None]
+        await memory.remember(ends.target, link, {("acl", _key(acl)): None for acl in gone})
+        return [_outcome(c, refused.get(c.order), ends.target) for c in (*created, *deleted)]
+
+    async def promote(self, ends: Ends) -> list[Outcome]:
+        """Grant what was staged: the destination is no standby any more. It stays so for every later plan."""
+        await memory.remember(ends.target, ends.link.name, {PROMOTED: {}})
+        return await self.apply(ends, await self.plan(ends))
+
+    async def demote(self, ends: Ends) -> list[Outcome]:
+        """Take back what promotion granted: the destination is a standby again."""
+        await memory.remember(ends.target, ends.link.name, {PROMOTED: None})
+        return await self.apply(ends, await self.plan(ends))
+
+
+def wanted(
+    acls: Iterable[Acl], link: Link, topics: dict[str, Topic], standby: bool, ourselves: str = ""
+) -> tuple[dict[Acl, str], dict[Acl, str], list[Change]]:
+    """What the destination should have, what is staged, each with its reason, and what cannot be said there."""
+    grant: dict[Acl, str] = {}
+    staged: dict[Acl, str] = {}
+    left: list[Change] = []
+    names = sorted(topics)
+    for acl in sorted(acls):
+        if acl.kind not in link.sync.acls.kinds or not _concerns(acl, link, names):
+            continue
+        principal = link.sync.acls.principal(acl.principal)
+        if principal is None or acl.principal == ourselves:
+            why = (
+                "sync.acls.principals leaves it out"
+                if principal is None
+                else "what the link itself may do at the source"
+            )
+            left.append(Change(Acls.name, str(acl), "keep", why))
+            continue
+        for each in _renamed(acl, link, topics) if acl.kind == "topic" else [acl]:
+            made = replace(each, principal=principal)
+            why = "as at the source" if made == acl else f"is {acl} at the source"
+            if not standby or acl.permission == "DENY":
+                grant[made] = why
+            elif acl.operation == "WRITE":
+                staged[made] = "the destination is a standby: granted when it is promoted"
+            elif acl.operation == "ALL":
+                grant[replace(made, operation="READ")] = "a standby gives READ for ALL"
+                staged[made] = "the destination is a standby: READ until it is promoted"
+            else:
+                grant[made] = why
+    return grant, staged, left
+
+
+def _concerns(acl: Acl, link: Link, names: list[str]) -> bool:
+    """Whether an ACL says something about what the link copies; ``names`` are the topics, sorted."""
+    if is_internal(acl.name):
+        return False
+    if acl.kind != "topic":
+        return True
+    if acl.pattern == "prefixed":
+        return _first_with(names, acl.name) < len(names)
+    return bool(names) if acl.name == "*" else link.topics.matches(acl.name)
+
+
+def _first_with(names: list[str], prefix: str) -> int:
+    """Where the names begin that have a prefix; the length if none has."""
+    place = bisect_left(names, prefix)
+    return place if place < len(names) and names[place].startswith(prefix) else len(names)
+
+
+def _renamed(acl: Acl, link: Link, topics: dict[str, Topic]) -> list[Acl]:
+    """The same at the destination. A pattern stays a pattern where the new names still begin with it; where the rename
+    puts something behind the name, it becomes one ACL for each topic that there is."""
+    if acl.pattern == "literal" and acl.name != "*":
+        return [replace(acl, name=link.destination_topic(acl.name))]
+    before, variable, behind = link.rename.partition("{topic}")
+    if variable and not behind:
+        prefix = fill(before, topic="", source=link.source, target=link.target, link=link.name)
+        name = prefix if acl.name == "*" else prefix + acl.name
+        return [replace(acl, name=name, pattern="prefixed")] if name else [acl]
+    every = acl.name == "*"
+    return [
+        replace(acl, name=topic.target, pattern="literal")
+        for name, topic in topics.items()
+        if every or name.startswith(acl.name)
+    ]
+
+
+def _key(acl: Acl) -> str:
+    return json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
+
+
+def _acl(key: str) -> Acl:
+    return Acl(*json.loads(key))
+
+
+def _unreadable(cluster: Cluster, why: Refusal) -> Change:
+    site = cluster.site
+    if issubclass(why.error, kerrors.AuthorizationError):
+        needs = (str(right(site, "DESCRIBE", "cluster")),)
+        return Change(Acls.name, "*", "blocked", f"not authorised to see the ACLs of site {site.name}", needs=needs)
+    return Change(Acls.name, "*", "blocked", f"site {site.name} does not tell its ACLs: {why}")
+
+
+def _blocked(change: Change, needs: tuple[str, ...]) -> Change:
+    return replace(change, action="blocked", why=f"not authorised to {change.action} ACLs", needs=needs)
+
+
+def _outcome(change: Change, why: Refusal | None, target: Cluster) -> Outcome:
+    if why is None:
+        return Outcome(change)
+    if issubclass(why.error, kerrors.AuthorizationError):
+        needs = (str(right(target.site, "ALTER", "cluster")),)
+        return Outcome(change, f"not authorised; grant {needs[0]}", needs)
+    return Outcome(change, str(why))

@@ -1,0 +1,134 @@
+"""Settings of topics that exist, kept in step with the source: a changed one arrives, a removed one is removed.
+
+Invariant: which value is right is said in ``settings.py`` alone; here it is compared, asked whether the destination would
+take it, and carried out. Only what the link itself set is ever unset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import kafka.errors as kerrors
+
+from isthmus.control import memory, settings
+from isthmus.control.change import Change, Diff, Outcome
+from isthmus.control.ends import Ends
+from isthmus.control.rights import right
+from isthmus.control.topics import Topic, discover, outcome_of
+from isthmus.kafka.admin import Refusal, TopicConfig, alter_configs, topic_configs
+from isthmus.kafka.cluster import TopicInfo
+
+
+class Configs:
+    name = "configs"
+
+    async def plan(self, ends: Ends) -> list[Change]:
+        link, source, target = ends.link, ends.source, ends.target
+        if not link.sync.configs.enabled:
+            return []
+        topics = await discover(source, link)
+        here = await target.metadata(sorted(t.target for t in topics.values())) if topics else None
+        infos = {n: i for n, i in here.topics.items() if i.error is None} if here is not None else {}
+        there = {name: topic for name, topic in topics.items() if topic.target in infos}
+        absent = [t.target for t in topics.values() if t.target not in infos]
+        changes = await self._hidden(ends, absent) if absent else []
+        if not there:
+            return changes
+        wanted = await topic_configs(source, sorted(there))
+        found = await topic_configs(target, sorted(t.target for t in there.values()), with_defaults=True)
+        ours = memory.of_kind(await memory.recall(target, link.name), "config")
+        for name, topic in there.items():
+            changes += self._compare(
+                ends, name, topic, infos[topic.target], wanted[name], found[topic.target], ours.get(topic.target, {})
+            )
+        return await self._asked(ends, changes)
+
+    async def _hidden(self, ends: Ends, absent: list[str]) -> list[Change]:
+        """Topics that do not exist yet, and whose settings we might not see when they do."""
+        answers = await topic_configs(ends.target, absent)
+        return [
+            Change(
+                self.name,
+                name,
+                "blocked",
+                "not authorised to see its settings once it exists",
+                needs=(str(right(ends.target.site, "DESCRIBE_CONFIGS", "topic", name)),),
+            )
+            for name, answer in answers.items()
+            if isinstance(answer, Refusal) and issubclass(answer.error, kerrors.AuthorizationError)
+        ]
+
+    def _compare(
+        self,
+        ends: Ends,
+        name: str,
+        topic: Topic,
+        info: TopicInfo,
+        wanted: TopicConfig | Refusal,
+        found: TopicConfig | Refusal,
+        ours: Mapping[str, str],
+    ) -> list[Change]:
+        target, rules = topic.target, ends.link.sync.configs
+        for site, topic_name, answer in ((ends.source.site, name, wanted), (ends.target.site, target, found)):
+            if isinstance(answer, Refusal):
+                if issubclass(answer.error, kerrors.AuthorizationError):
+                    needs = (str(right(site, "DESCRIBE_CONFIGS", "topic", topic_name)),)
+                    words = f"not authorised to see the settings of {topic_name} at site {site.name}"
+                    return [Change(self.name, target, "blocked", words, needs=needs)]
+                return [Change(self.name, target, "blocked", f"site {site.name} does not tell its settings: {answer}")]
+        assert isinstance(wanted, TopicConfig)
+        assert isinstance(found, TopicConfig)
+        want = settings.wanted(wanted, rules, info.replication)
+        verdict = settings.compare(want, found, ours, rules, wanted)
+        changes = [Change(self.name, target, "blocked", why, (diff,)) for diff, why in verdict.blocked]
+        changes += [Change(self.name, target, "keep", why, (diff,)) for diff, why in verdict.kept]
+        if verdict.diff:
+            why = _why(verdict.diff, want, name)
+            changes.append(Change(self.name, target, "alter", why, tuple(verdict.diff), order=dict(ours)))
+        elif not changes:
+            changes.append(Change(self.name, target, "keep", "as at the source"))
+        return changes
+
+    async def _asked(self, ends: Ends, changes: list[Change]) -> list[Change]:
+        """The same with what the destination would refuse as blocked."""
+        asked = {c.name: _values(c) for c in changes if c.action == "alter"}
+        refused = await alter_configs(ends.target, asked, validate_only=True) if asked else {}
+        result = []
+        for change in changes:
+            why = refused.get(change.name) if change.action == "alter" else None
+            if why is not None:
+                needs: tuple[str, ...] = ()
+                words = f"site {ends.link.target} would refuse it: {why}"
+                if issubclass(why.error, kerrors.AuthorizationError):
+                    needs = (str(right(ends.target.site, "ALTER_CONFIGS", "topic", change.name)),)
+                    words = "not authorised to alter its settings"
+                change = Change(self.name, change.name, "blocked", words, change.diff, needs=needs)
+            result.append(change)
+        return result
+
+    async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
+        todo = {c.name: c for c in changes if c.action == "alter"}
+        values = {name: _values(change) for name, change in todo.items()}
+        # What is going to be set is remembered before, and what is unset forgotten after: see memory.py.
+        before = {("config", n): {**c.order, **{k: v for k, v in values[n].items() if v}} for n, c in todo.items()}
+        await memory.remember(ends.target, ends.link.name, before)
+        refused = await alter_configs(ends.target, values) if values else {}
+        after = {
+            ("config", n): {k: v for k, v in before["config", n].items() if values[n].get(k, v) is not None}
+            for n in todo
+            if refused.get(n) is None and None in values[n].values()
+        }
+        await memory.remember(ends.target, ends.link.name, {key: value or None for key, value in after.items()})
+        return [outcome_of(change, refused.get(name), ends.target, "ALTER_CONFIGS") for name, change in todo.items()]
+
+
+def _values(change: Change) -> dict[str, str | None]:
+    return {diff.key: diff.after for diff in change.diff}
+
+
+def _why(diffs: list[Diff], want: settings.Wanted, name: str) -> str:
+    if any(diff.key in want.guards and diff.after is not None for diff in diffs):
+        return "so that no record that the source accepts is refused or changed"
+    if all(diff.after is None for diff in diffs):
+        return f"{name} has no such setting any more"
+    return f"as set on {name}"

@@ -1,0 +1,175 @@
+"""Counting what is there: the committed records of log ranges on both sides, and how many a link says it has copied.
+
+Invariant: records are counted, not offsets: markers, aborted records and compacted holes take offsets too. A count costs
+reading the range once; memory stays bounded however much that is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kerrors
+import numpy as np
+
+from isthmus.control.ends import Ends
+from isthmus.control.topics import Topic, discover
+from isthmus.engine import state
+from isthmus.engine.held import by_source
+from isthmus.engine.offset_map import build_maps
+from isthmus.kafka.admin import TopicConfig, topic_configs
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.fetch import Fetcher, FetchProblem, end_of
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Signal
+from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, group_offsets, list_offsets
+from isthmus.kafka.read import read_to_end
+
+BUFFER_BYTES = 32 << 20
+STUCK_SECONDS = 60.0
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCount:
+    """One topic's records: at the source up to what is copied, copied by the link, at the destination."""
+
+    topic: str
+    target: str
+    source: int
+    copied: int
+    destination: int
+    compacted: bool
+    rules: bool
+
+    @property
+    def same(self) -> bool:
+        return self.source == self.copied == self.destination
+
+    @property
+    def explained(self) -> bool:
+        """Whether the counts agree as far as they can."""
+        return self.same or self.compacted or (self.rules and self.copied == self.destination)
+
+    @property
+    def words(self) -> str:
+        if self.same:
+            return "same"
+        if self.compacted:
+            return "compacted: each side drops superseded records in its own time"
+        if self.rules and self.copied == self.destination:
+            return "rules dropped the difference"
+        if self.destination > self.copied:
+            return "the destination has records that this link did not copy"
+        if self.destination < self.copied:
+            return "records are gone at the destination (retention?)"
+        return (
+            "records are gone at the source since they were copied (retention?)"
+            if self.source < self.copied
+            else "not all is copied"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("topic", "target", "source", "copied", "destination")
+        return {**{name: getattr(self, name) for name in names}, "same": self.same, "verdict": self.words}
+
+
+async def count_link(ends: Ends) -> list[TopicCount]:
+    """The counts of each topic of a link, up to what it has copied."""
+    link, source, target = ends.link, ends.source, ends.target
+    topics = await discover(source, link)
+    committed = await group_offsets(target, state.group(link.name), stable=True)
+    pairs, _ = await read_to_end(target, (state.map_topic(link.name), 0))
+    maps = build_maps((key, value) for key, value in pairs if key is not None)
+    progress = by_source(committed)
+    configs = await topic_configs(target, sorted(t.target for t in topics.values()))
+    here = {
+        (name, p): progress[name, p].offset
+        for name, t in topics.items()
+        for p in t.source.partitions
+        if (name, p) in progress
+    }
+    at_source = await count_records(source, await _ranges(source, here))
+    there = {(topics[name].target, p): -1 for name, p in here}
+    at_target = await count_records(target, await _ranges(target, there))
+    found = []
+    for name, topic in topics.items():
+        config = configs.get(topic.target)
+        policy = config.values.get("cleanup.policy", "") if isinstance(config, TopicConfig) else ""
+        found.append(
+            TopicCount(
+                name,
+                topic.target,
+                _sum(at_source, name, topic),
+                sum(int(maps[name, p].runs[:, 2].sum()) for p in topic.source.partitions if (name, p) in maps),
+                _sum(at_target, topic.target, topic),
+                "compact" in policy,
+                bool(link.rules),
+            )
+        )
+    return found
+
+
+def _sum(counts: dict[Partition, int], name: str, topic: Topic) -> int:
+    return sum(counts.get((name, p), 0) for p in topic.source.partitions)
+
+
+async def _ranges(cluster: Cluster, ends: dict[Partition, int]) -> dict[Partition, Range]:
+    """From each log's start to these offsets (-1: to its end)."""
+    firsts = await list_offsets(cluster, dict.fromkeys(ends, EARLIEST))
+    lasts = await list_offsets(cluster, dict.fromkeys(ends, LATEST))
+    found: dict[Partition, Range] = {}
+    for key, end in ends.items():
+        first, last = firsts[key], lasts[key]
+        if isinstance(first, int) and isinstance(last, int):
+            found[key] = (first, last if end < 0 else min(end, last))
+    return found
+
+
+async def count_records(cluster: Cluster, ranges: dict[Partition, Range]) -> dict[Partition, int]:
+    """How many committed records there are in each range of offsets."""
+    from isthmus.records.arrow import decode  # brings the kernels
+
+    counts: dict[Partition, int] = defaultdict(int)
+    left = {key: span for key, span in ranges.items() if span[0] < span[1]}
+    if not left:
+        return counts
+    leaders = Leaders(cluster, sorted({topic for topic, _ in left}))
+    await leaders.refresh()
+    signal = Signal(cluster.loop)
+    fetcher = Fetcher(cluster, leaders, signal, BUFFER_BYTES, wait_ms=100)
+    positions = {}
+    for key, (start, _) in left.items():
+        positions[key] = start
+        fetcher.seek(key, start)
+    deadline = time.monotonic() + STUCK_SECONDS
+    try:
+        while left:
+            piece = fetcher.take()
+            if piece is None:
+                if time.monotonic() > deadline:
+                    raise kerrors.KafkaTimeoutError(f"counting {next(iter(left))}: stuck")
+                await signal.wait(0.5)
+                continue
+            key = piece.partition
+            if key not in left:
+                continue
+            if isinstance(piece, FetchProblem):
+                raise piece.error(f"{key[0]}[{key[1]}] at offset {positions[key]}")
+            deadline = time.monotonic() + STUCK_SECONDS
+            end = left[key][1]
+            for batch in decode(
+                piece.data, topic=key[0], partition=key[1], position=positions[key], aborted=piece.aborted
+            ):
+                offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+                counts[key] += int(np.searchsorted(offsets, end))
+            positions[key] = end_of(piece.data, positions[key])
+            if positions[key] >= end:
+                del left[key]
+                fetcher.drop(key)
+    finally:
+        fetcher.stop()
+    return counts

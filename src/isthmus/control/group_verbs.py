@@ -1,0 +1,129 @@
+"""What operators do with groups by hand: look, sync, reset, and move positions through files.
+
+Invariant: each of these writes only while the group has no member at that site; only ``reset``, and an import that is
+told to, may move a position back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus.config import Config, Link, is_internal
+from isthmus.control.change import Change, Outcome
+from isthmus.control.ends import Ends
+from isthmus.control.group_file import Entry
+from isthmus.control.groups import GROUPS_AT_ONCE, Groups, View, survey, write
+from isthmus.errors import DataError, IsthmusError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.groups import list_groups, offsets_of_groups
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_offsets
+
+
+def views(config: Config, link: Link, only: Collection[str] | None = None) -> list[View]:
+    """The groups of a link, translated."""
+    with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+        try:
+            found: list[View] = ends.loop.run(survey, ends, link.sync.groups, only)
+        except kerrors.KafkaError as error:
+            raise explained(ends, error) from error
+        return found
+
+
+def sync(
+    config: Config, link: Link, only: Collection[str] | None, dry_run: bool = False
+) -> tuple[list[Change], list[Outcome]]:
+    """Plan the groups of a link and carry it out; an operator who asks for it means it, whatever ``enabled`` says."""
+    resource = Groups(only, asked=True)
+    with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+        try:
+            changes: list[Change] = ends.loop.run(resource.plan, ends)
+            outcomes: list[Outcome] = [] if dry_run else ends.loop.run(resource.apply, ends, changes)
+        except kerrors.KafkaError as error:
+            raise explained(ends, error) from error
+    return changes, outcomes
+
+
+def explained(ends: Ends, error: kerrors.KafkaError) -> IsthmusError:
+    return ends.target.explain(error, "reading consumer groups of both sites")
+
+
+async def reset(
+    cluster: Cluster, group: str, topics: Sequence[str], to: int | str, dry_run: bool = False
+) -> list[dict[str, Any]]:
+    """Set where a group goes on: a time in milliseconds, ``earliest`` or ``latest``."""
+    site = cluster.site.name
+    _refuse_own(group)
+    before = (await offsets_of_groups(cluster, [group]))[group]
+    if isinstance(before, type):
+        raise DataError(f"site {site}: group {group}: {before.__name__.removesuffix('Error')}")
+    named = sorted(topics) or sorted({topic for topic, _ in before})
+    if not named:
+        raise DataError(f"group {group} has no position at site {site}; name the topics with --topic")
+    metadata = await cluster.metadata(named)
+    missing = [name for name in named if metadata.topics[name].error is not None]
+    if missing:
+        raise DataError(f"site {site} has no topic {', '.join(missing)}")
+    keys: list[Partition] = [(name, p) for name in named for p in sorted(metadata.topics[name].partitions)]
+    at = {"earliest": EARLIEST, "latest": LATEST}.get(to, 0) if isinstance(to, str) else to
+    found = await list_offsets(cluster, dict.fromkeys(keys, at))
+    # Nothing is as new as that: the end, where the next record will be.
+    found.update(await list_offsets(cluster, dict.fromkeys([k for k, v in found.items() if v == -1], LATEST)))
+    wanted: dict[Partition, Committed] = {}
+    for key, offset in found.items():
+        if not isinstance(offset, int):
+            raise DataError(f"site {site} does not tell the offset of {key[0]}[{key[1]}]: {offset.__name__}")
+        wanted[key] = Committed(offset, "")
+    if not dry_run:
+        refused = await write(cluster, {group: wanted}, rewind=True)
+        if group in refused:
+            raise DataError(f"group {group}: {refused[group].words}")
+    return [
+        {
+            "topic": topic,
+            "partition": p,
+            "before": before[topic, p].offset if (topic, p) in before else None,
+            "after": wanted[topic, p].offset,
+        }
+        for topic, p in keys
+    ]
+
+
+def _refuse_own(group: str) -> None:
+    if is_internal(group):
+        raise DataError(f"group {group} keeps a link's progress; isthmus reset moves that")
+
+
+async def committed_entries(cluster: Cluster, groups: Collection[str] | None) -> list[Entry]:
+    """What groups have committed at a site."""
+    names = sorted(groups) if groups else sorted(name for name in await list_groups(cluster) if not is_internal(name))
+    entries: list[Entry] = []
+    for group, offsets in (await offsets_of_groups(cluster, names)).items():
+        if isinstance(offsets, type):
+            raise DataError(f"site {cluster.site.name}: group {group}: {offsets.__name__.removesuffix('Error')}")
+        entries += [Entry(group, topic, p, c.offset, c.metadata) for (topic, p), c in offsets.items()]
+    return sorted(entries)
+
+
+async def write_entries(cluster: Cluster, entries: Sequence[Entry], rewind: bool) -> list[dict[str, Any]]:
+    """Write positions, group by group; what became of each group."""
+    wanted: dict[str, dict[Partition, Committed]] = {}
+    for entry in entries:
+        _refuse_own(entry.group)
+        wanted.setdefault(entry.group, {})[entry.topic, entry.partition] = Committed(entry.offset, entry.metadata)
+    rows: list[dict[str, Any]] = []
+    names = sorted(wanted)
+    for at in range(0, len(names), GROUPS_AT_ONCE):
+        some = {name: wanted[name] for name in names[at : at + GROUPS_AT_ONCE]}
+        refused = await write(cluster, some, rewind)
+        rows += [
+            {
+                "group": name,
+                "partitions": len(offsets),
+                "error": "; ".join((refused[name].words, *refused[name].needs)) if name in refused else "",
+            }
+            for name, offsets in some.items()
+        ]
+    return rows

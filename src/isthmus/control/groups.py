@@ -1,0 +1,407 @@
+"""Consumer groups: a group that read at the source goes on at the destination with the next record that it has not read.
+
+Read both sides -> translate (translation.py, foreign.py) -> plan -> apply.
+
+Invariants:
+- a position is written only while the group has no member at the destination. The broker is the judge: it refuses a commit
+  without a member to a group that has some, also when one has joined since we looked;
+- a position is never moved back. What the destination has committed is read again right before writing;
+- what is left alone has its reason: of a group, or of one of its partitions;
+- a site's own groups (`_isthmus.*`) are never touched.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus.config import is_internal
+from isthmus.config.sync_groups import SyncGroups
+from isthmus.control.change import Change, Diff, Outcome
+from isthmus.control.ends import Ends
+from isthmus.control.foreign import Inquiry, positions
+from isthmus.control.rights import right
+from isthmus.control.translation import Position, Target, by_map, maps_between
+from isthmus.engine import state
+from isthmus.engine.plan import Topic, discover
+from isthmus.engine.state import Progress
+from isthmus.kafka.cluster import Cluster, TopicInfo
+from isthmus.kafka.groups import (
+    HAS_MEMBERS,
+    Error,
+    Group,
+    Offsets,
+    commit_offsets_of_groups,
+    list_groups,
+    offsets_of_groups,
+)
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
+from isthmus.kafka.read import Pair, read_to_end
+
+# Groups whose positions at the destination are read, compared and written together: what has been read is some
+# hundred milliseconds old when it is relied on.
+GROUPS_AT_ONCE = 200
+# The kinds of groups whose state is committed offsets and nothing else.
+KINDS = ("classic", "consumer")
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a site said no to, and the ACL that is missing, if one is."""
+
+    words: str
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Row:
+    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position."""
+
+    topic: str
+    partition: int
+    committed: Committed
+    target: str
+    position: Position | None = None
+    before: Committed | None = None
+    reason: str = ""
+
+    @property
+    def moves(self) -> bool:
+        """Whether the destination's position is to be written."""
+        return self.position is not None and (self.before is None or self.before.offset < self.position.offset)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "offset": self.committed.offset,
+            "to_topic": self.target,
+            "to_offset": self.position.offset if self.position else None,
+            "method": self.position.method if self.position else None,
+            "exact": self.position.exact if self.position else None,
+            "copied": self.position.copied if self.position else None,
+            "committed_there": self.before.offset if self.before else None,
+            "reason": self.reason,
+        }
+
+
+@dataclass(slots=True)
+class View:
+    """A group at both ends. ``left`` says why the whole group is left alone, ``trouble`` why it could not be read."""
+
+    group: str
+    kind: str
+    state: str
+    there: str
+    rows: list[Row] = field(default_factory=list)
+    left: str = ""
+    trouble: Trouble | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "group": self.group,
+            "kind": self.kind,
+            "state": self.state,
+            "state_there": self.there,
+            "left": self.left or (self.trouble.words if self.trouble else ""),
+            "partitions": [row.to_json() for row in self.rows],
+        }
+
+
+class Groups:
+    """The resource. ``only`` narrows it to some groups that an operator has named, whatever the configuration says of them;
+    ``asked`` is for an operator who wants it now, although the link is not told to keep groups in step."""
+
+    name = "groups"
+
+    def __init__(self, only: Collection[str] | None = None, asked: bool = False) -> None:
+        self._only, self._asked = only, asked
+        self._map = MapRecords()
+
+    async def plan(self, ends: Ends) -> list[Change]:
+        options = ends.link.sync.groups
+        if not options.enabled and not self._asked:
+            return []
+        return [change for view in await survey(ends, options, self._only, self._map) for change in _changes(view)]
+
+    async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
+        todo = [change for change in changes if change.to_do]
+        outcomes: list[Outcome] = []
+        for at in range(0, len(todo), GROUPS_AT_ONCE):
+            some = todo[at : at + GROUPS_AT_ONCE]
+            refused = await write(ends.target, {change.name: change.order for change in some}, rewind=False)
+            for change in some:
+                trouble = refused.get(change.name, Trouble(""))
+                outcomes.append(Outcome(change, trouble.words, trouble.needs))
+        return outcomes
+
+
+# -- reading and translating ------------------------------------------------------------------------------------
+
+
+class MapRecords:
+    """The records of a link's map, of which each look reads only what came since the last one."""
+
+    def __init__(self) -> None:
+        self._newest: dict[bytes, bytes] = {}
+        self._end: int | None = None
+
+    async def look(self, ends: Ends) -> list[Pair]:
+        """The newest record of each chunk, in the order in which they were written."""
+        topic = (state.map_topic(ends.link.name), 0)
+        try:
+            try:
+                fresh, self._end = await read_to_end(ends.target, topic, self._end)
+            except kerrors.OffsetOutOfRangeError:
+                self._newest.clear()
+                fresh, self._end = await read_to_end(ends.target, topic)
+        except kerrors.UnknownTopicOrPartitionError:
+            return []  # a link that has never run has copied nothing
+        for key, value in fresh:
+            self._newest.pop(key or b"", None)
+            if key and value is not None:
+                self._newest[key] = value
+        return list(self._newest.items())
+
+
+async def survey(
+    ends: Ends, options: SyncGroups, only: Collection[str] | None = None, records: MapRecords | None = None
+) -> list[View]:
+    """All groups that follow the link's data, translated; of those that ``only`` names, also what is left alone.
+
+    Changes nothing.
+    """
+    topics = await discover(ends.source, ends.link)
+    here, there = await list_groups(ends.source), await list_groups(ends.target)
+    views: list[View] = []
+    for name, group in sorted(here.items()):
+        if is_internal(name) or (name not in only if only is not None else not options.matches(name)):
+            continue
+        known = there.get(name)
+        view = View(name, group.kind, group.state, known.state if known else "")
+        view.left = _left_alone(group, known, options.only_empty and only is None)
+        views.append(view)
+    wanted = [view.group for view in views if view.kind in KINDS]
+    committed = await offsets_of_groups(ends.source, wanted)
+    committed_there = await offsets_of_groups(ends.target, wanted)
+    for view in views:
+        if view.kind in KINDS:
+            _take_offsets(view, topics, committed[view.group], committed_there[view.group], ends)
+    # A group that reads nothing of this link's topics is none of its business.
+    views = [view for view in views if view.rows or view.trouble or view.kind not in KINDS]
+    rows = [row for view in views if not view.left or only is not None for row in view.rows]
+    await _translate(ends, topics, rows, records or MapRecords())
+    return views
+
+
+def _left_alone(group: Group, there: Group | None, only_empty: bool) -> str:
+    if group.kind not in KINDS:
+        return f"a {group.kind} group keeps more than offsets, which cannot be carried over"
+    if group.state == "Dead":
+        return "it is dead"
+    if only_empty and not group.empty:
+        return f"it has members at the source ({group.state}) and only_empty is set"
+    if there is not None and there.state not in ("Empty", "Dead"):
+        return f"it has members at the destination ({there.state}), which write its position themselves"
+    return ""
+
+
+def _take_offsets(
+    view: View, topics: Mapping[str, Topic], here: Offsets | Error, there: Offsets | Error, ends: Ends
+) -> None:
+    if isinstance(here, type):
+        view.trouble = _trouble(here, ends.source, "DESCRIBE", view.group)
+        return
+    ours = sorted((key, value) for key, value in here.items() if key[0] in topics)
+    if ours and isinstance(there, type):
+        view.trouble = _trouble(there, ends.target, "DESCRIBE", view.group)
+        return
+    for (topic, partition), committed in ours:
+        target = topics[topic].target
+        before = there.get((target, partition)) if isinstance(there, dict) else None
+        view.rows.append(Row(topic, partition, committed, target, before=before))
+
+
+def _trouble(error: Error, cluster: Cluster, operation: str, group: str, topics: Iterable[str] = ()) -> Trouble:
+    site, name = cluster.site, error.__name__.removesuffix("Error")
+    if issubclass(error, kerrors.GroupAuthorizationFailedError):
+        needs = (str(right(site, operation, "group", group)),)
+        return Trouble(f"site {site.name}: not authorised for the group", needs)
+    if issubclass(error, kerrors.TopicAuthorizationFailedError):
+        return Trouble(
+            f"site {site.name}: not authorised for the topic",
+            tuple(str(right(site, "READ", "topic", topic)) for topic in sorted(set(topics))),
+        )
+    if error in HAS_MEMBERS:
+        return Trouble(f"site {site.name}: the group has members there now ({name}); it is left to them")
+    if issubclass(error, kerrors.OffsetMetadataTooLargeError):
+        return Trouble(
+            f"site {site.name}: the offset's metadata is longer than offset.metadata.max.bytes there; raise it"
+        )
+    return Trouble(f"site {site.name}: {name}")
+
+
+async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row], records: MapRecords) -> None:
+    """Find each row's position, or its reason."""
+    if not rows:
+        return
+    names = sorted({row.target for row in rows})
+    targets = (await ends.target.metadata(names)).topics
+    ids: dict[Partition, tuple[uuid.UUID, uuid.UUID]] = {}
+    for row in rows:
+        row.reason = _unfit(row, topics[row.topic].source, targets.get(row.target))
+        if not row.reason:
+            ids[row.topic, row.partition] = (topics[row.topic].source.id, targets[row.target].id)
+    places = {key: (topics[key[0]].target, key[1]) for key in ids}
+    # The end before the map: what the map does not know yet is written at or behind that end.
+    last = await list_offsets(ends.target, dict.fromkeys(places.values(), LATEST))
+    progress = await _progress(ends)
+    maps = maps_between(await records.look(ends), ids)
+    first = await list_offsets(ends.target, dict.fromkeys(places.values(), EARLIEST))
+    by_partition: dict[Partition, list[Row]] = {}
+    for row in rows:
+        if not row.reason:
+            by_partition.setdefault((row.topic, row.partition), []).append(row)
+    foreign: list[tuple[Row, Inquiry]] = []
+    for key, some in by_partition.items():
+        start, end = first[places[key]], last[places[key]]
+        if not isinstance(start, int) or not isinstance(end, int):
+            bad = end if isinstance(start, int) else start
+            _refuse(some, f"the destination does not tell its log's ends: {getattr(bad, '__name__', bad)}")
+            continue
+        bounds, owned = Target(start, end), progress.get(places[key])
+        if owned is not None and owned.source_topic != key[0]:
+            owned = None
+        if owned is not None and (changed := _changed(owned, *ids[key])):
+            _refuse(some, changed)
+        elif owned is not None or key in maps:
+            found = by_map(maps.get(key), bounds, [row.committed.offset for row in some])
+            for row, position in zip(some, found, strict=True):
+                row.position = position
+        elif len(topics[key[0]].source.partitions) != len(targets[places[key][0]].partitions):
+            _refuse(
+                some,
+                f"{len(topics[key[0]].source.partitions)} partitions at the source and "
+                f"{len(targets[places[key][0]].partitions)} at the destination, and this link has not copied it: whatever "
+                "did may have dealt records to other partitions",
+            )
+        else:
+            foreign += [(row, Inquiry(key, places[key], row.committed.offset, bounds)) for row in some]
+    answers = await positions(ends, (i for _, i in foreign), ends.link.headers.offset)
+    for row, inquiry in foreign:
+        answer = answers[inquiry.source, inquiry.offset]
+        if isinstance(answer, Position):
+            row.position = answer
+        else:
+            row.reason = answer
+
+
+def _refuse(rows: Iterable[Row], reason: str) -> None:
+    for row in rows:
+        row.reason = reason
+
+
+def _unfit(row: Row, source: TopicInfo, target: TopicInfo | None) -> str:
+    if target is None or target.error is kerrors.UnknownTopicOrPartitionError:
+        return f"the destination has no topic {row.target} yet"
+    if target.error is not None:
+        return f"destination topic {row.target}: {target.error.__name__.removesuffix('Error')}"
+    if row.partition not in source.partitions:
+        return f"the source topic {row.topic} has no partition {row.partition} any more"
+    if row.partition not in target.partitions:
+        return (
+            f"{row.topic} has {len(source.partitions)} partitions at the source and {row.target} only "
+            f"{len(target.partitions)} at the destination; add partitions there"
+        )
+    return ""
+
+
+def _changed(progress: Progress, source_id: uuid.UUID, target_id: uuid.UUID) -> str:
+    """Why what the link knows of a partition is not about the topics that have its names now."""
+    for side, then, now in (("source", progress.source_id, source_id), ("destination", progress.target_id, target_id)):
+        if then.int and now.int and then != now:
+            return (
+                f"the {side} topic was deleted and created again since the link copied it; reset the link there first"
+            )
+    return ""
+
+
+async def _progress(ends: Ends) -> dict[Partition, Progress]:
+    found = await group_offsets(ends.target, state.group(ends.link.name), stable=False)
+    read = {key: Progress.read(value) for key, value in found.items()}
+    return {key: progress for key, progress in read.items() if progress is not None}
+
+
+# -- planning -----------------------------------------------------------------------------------------------------
+
+
+def _changes(view: View) -> list[Change]:
+    """What becomes of a group, and a line of its own for each partition that should move and cannot."""
+    if view.left:
+        return [Change("groups", view.group, "keep", view.left)]
+    if view.trouble:
+        return [Change("groups", view.group, "blocked", view.trouble.words, needs=view.trouble.needs)]
+    changes: list[Change] = []
+    moving = [row for row in view.rows if row.moves]
+    blocked = [row for row in view.rows if row.reason]
+    if moving:
+        methods = Counter(row.position.method for row in moving if row.position)
+        how = ", ".join(f"{count} by {method}" for method, count in sorted(methods.items()))
+        new = all(row.before is None for row in view.rows)
+        why = f"{len(moving)} partition{'s' if len(moving) > 1 else ''}: {how}"
+        diff = tuple(
+            Diff(f"{row.target}[{row.partition}]", str(row.before.offset) if row.before else None, str(order.offset))
+            for row, order in ((row, _order(row)) for row in moving)
+        )
+        order = {(row.target, row.partition): _order(row) for row in moving}
+        changes.append(Change("groups", view.group, "create" if new else "alter", why, diff, order=order))
+    elif len(blocked) < len(view.rows):
+        ahead = sum(1 for row in view.rows if row.before and row.position and row.before.offset > row.position.offset)
+        why = f"{ahead} partition{'s are' if ahead > 1 else ' is'} further at the destination" if ahead else "in place"
+        changes.append(Change("groups", view.group, "keep", why))
+    return changes + [
+        Change("groups", f"{view.group} {row.target}[{row.partition}]", "blocked", row.reason) for row in blocked
+    ]
+
+
+def _order(row: Row) -> Committed:
+    assert row.position is not None
+    return Committed(row.position.offset, row.committed.metadata)
+
+
+# -- writing ------------------------------------------------------------------------------------------------------
+
+
+async def write(
+    target: Cluster, wanted: Mapping[str, Mapping[Partition, Committed]], rewind: bool
+) -> dict[str, Trouble]:
+    """Commit these positions for groups without members; which groups were refused, and why.
+
+    Unless ``rewind``, what is not ahead of the position that is there at this moment is left out.
+    """
+    refused: dict[str, Trouble] = {}
+    writing: dict[str, Mapping[Partition, Committed]] = dict(wanted)
+    if not rewind:
+        now = await offsets_of_groups(target, wanted)
+        for group, offsets in wanted.items():
+            there = now[group]
+            if isinstance(there, type):
+                refused[group] = _trouble(there, target, "DESCRIBE", group)
+                writing.pop(group)
+            else:
+                writing[group] = {k: v for k, v in offsets.items() if k not in there or there[k].offset < v.offset}
+    for group, answer in (await commit_offsets_of_groups(target, writing)).items():
+        if isinstance(answer, type):
+            refused[group] = _trouble(answer, target, "READ", group, (topic for topic, _ in writing[group]))
+        elif answer:
+            found = [_trouble(error, target, "READ", group, [topic]) for (topic, _), error in sorted(answer.items())]
+            where = ", ".join(f"{topic}[{p}]" for topic, p in sorted(answer))
+            words = "; ".join(dict.fromkeys(each.words for each in found))
+            needs = tuple(dict.fromkeys(need for each in found for need in each.needs))
+            refused[group] = Trouble(f"{where}: {words}; its other partitions are written", needs)
+    return refused

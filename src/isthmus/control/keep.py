@@ -1,0 +1,139 @@
+"""Keeps a running link's resources in step, each at its own interval, beside the data and never in its way.
+
+Invariants:
+- one thread with connections of its own does all of it; the driver only reads its news, so nothing here can hold up
+  the data or the look at it;
+- a resource that fails is told of once, and tried again; what it left undone is in its next plan;
+- topics are not kept here: the planner of leases creates and grows them the moment they are needed (topics.py).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.config import Link, Site
+from isthmus.control.change import Change, Outcome
+from isthmus.control.ends import Ends, Resource
+from isthmus.control.resources import TROUBLE, applied, planned, resources
+
+KEPT = ("configs", "acls", "schemas", "groups")
+# Trouble is looked at again after this long, however rarely the resource is compared otherwise.
+AGAIN_SECONDS = 15.0
+# However much there is to compare, comparing takes a tenth of the time at most.
+REST = 9
+STOP_SECONDS = 3.0
+_DONE = {"create": "created", "grow": "grown", "alter": "altered", "delete": "deleted"}
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something worth a line for the operator."""
+
+    level: str
+    text: str
+
+
+class Keeper:
+    """Started and stopped by the driver; ``news`` is everything since it was last asked for."""
+
+    def __init__(self, link: Link, source: Site, target: Site) -> None:
+        self._link, self._source, self._target = link, source, target
+        self._news: deque[News] = deque()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"isthmus-keep-{link.name}", daemon=True)
+        self._troubles: dict[str, frozenset[str]] = {}
+        self._ends: Ends | None = None
+
+    def start(self) -> None:
+        if any(_enabled(self._link, name) for name in KEPT):
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends it after what it is doing now; a site that does not answer is not waited for."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def news(self) -> list[News]:
+        found = []
+        while self._news:
+            found.append(self._news.popleft())
+        return found
+
+    # -- the thread ---------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        todo = {resource.name: resource for resource in resources(KEPT) if _enabled(self._link, resource.name)}
+        due = dict.fromkeys(todo, 0.0)
+        try:
+            while todo and not self._stop.is_set():
+                name = min(due, key=lambda each: due[each])
+                if self._stop.wait(max(0.0, due[name] - time.monotonic())):
+                    return
+                began = time.monotonic()
+                fine = self._once(todo[name])
+                took = time.monotonic() - began
+                interval = float(getattr(self._link.sync, name).interval)
+                due[name] = time.monotonic() + max(interval if fine else min(interval, AGAIN_SECONDS), REST * took)
+        finally:
+            self._disconnect()
+
+    def _once(self, resource: Resource) -> bool:
+        """Compare and mend once; whether it went through."""
+        try:
+            ends = self._connect()
+            changes = ends.loop.run(planned, resource, ends)
+            outcomes = ends.loop.run(applied, resource, ends, changes)
+        except Exception as error:
+            # Whatever it is, it must not end the keeping of the other resources; connections are made anew.
+            self._disconnect()
+            words = getattr(error, "message", "") if isinstance(error, TROUBLE) else ""
+            self._tell(resource.name, {words or f"{type(error).__name__}: {error}"})
+            return False
+        self._tell(resource.name, _troubles(changes, outcomes))
+        done = Counter(outcome.change.action for outcome in outcomes if outcome.done)
+        if done:
+            words = ", ".join(f"{count} {_DONE[action]}" for action, count in done.items())
+            self._news.append(News("info", f"{resource.name}: {words}"))
+        return all(outcome.done for outcome in outcomes) and not any(
+            c.name == "*" and c.action == "blocked" for c in changes
+        )
+
+    def _tell(self, name: str, troubles: set[str]) -> None:
+        """News of what is wrong that was not wrong the last time, and of its end."""
+        before = self._troubles.get(name, frozenset())
+        for words in sorted(troubles - before):
+            self._news.append(News("warning", f"{name}: {words}"))
+        if before and not troubles:
+            self._news.append(News("info", f"{name}: in step again"))
+        self._troubles[name] = frozenset(troubles)
+
+    def _connect(self) -> Ends:
+        if self._ends is None:
+            made = Ends(self._link, self._source, self._target)
+            try:
+                made.loop.run(made.connect)
+            except BaseException:
+                made.close()
+                raise
+            self._ends = made
+        return self._ends
+
+    def _disconnect(self) -> None:
+        if self._ends is not None:
+            self._ends.close()
+            self._ends = None
+
+
+def _enabled(link: Link, name: str) -> bool:
+    options: Any = getattr(link.sync, name, None)
+    return options is not None and bool(options.enabled)
+
+
+def _troubles(changes: list[Change], outcomes: list[Outcome]) -> set[str]:
+    words = {f"{c.name}: {c.why}" if c.name != "*" else c.why for c in changes if c.action == "blocked"}
+    return words | {f"{o.change.name}: {o.error}" for o in outcomes if not o.done}

@@ -1,0 +1,89 @@
+"""What the control plane has done in this process, counted: for metrics.
+
+Invariant: counting never fails and never waits; numbers only grow, but for ``blocked``, which is how it stands now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from isthmus.control.change import Change, Outcome
+
+
+@dataclass(slots=True)
+class Tally:
+    """Numbers of one resource of one link, or of one group: how often, how many, how long."""
+
+    done: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    errors: int = 0
+    blocked: int = 0
+    plans: int = 0
+    plan_seconds: float = 0.0
+    applies: int = 0
+    apply_seconds: float = 0.0
+
+
+def group_of(name: str) -> str:
+    """The group of a change that may be about one of its partitions: ``GROUP topic[3]``."""
+    return name.rpartition(" ")[0] if " " in name and name.endswith("]") else name
+
+
+class Meter:
+    """One a process; several threads count in it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._resources: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
+        self._groups: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
+
+    def planned(self, link: str, resource: str, changes: Iterable[Change], seconds: float) -> None:
+        with self._lock:
+            tally = self._resources[link, resource]
+            tally.plans += 1
+            tally.plan_seconds += seconds
+            tally.blocked = 0
+            for change in changes:
+                tally.blocked += change.action == "blocked"
+                if resource == "groups" and (change.to_do or change.action == "blocked"):
+                    group = self._groups[link, change.name if change.to_do else group_of(change.name)]
+                    group.plans += 1
+                    group.plan_seconds += seconds
+                    group.done["translated"] += len(change.diff)
+                    group.blocked += change.action == "blocked"
+
+    def applied(self, link: str, resource: str, outcomes: Iterable[Outcome], seconds: float) -> None:
+        with self._lock:
+            tally = self._resources[link, resource]
+            tally.applies += 1
+            tally.apply_seconds += seconds
+            for outcome in outcomes:
+                change = outcome.change
+                if outcome.done:
+                    tally.done[change.action] += 1
+                    for diff in change.diff if resource == "schemas" else ():
+                        new = diff.key.startswith("version") and diff.before is None
+                        tally.done["versions" if new else diff.key] += 1
+                else:
+                    tally.errors += 1
+                if resource == "groups":
+                    group = self._groups[link, change.name]
+                    group.applies += 1
+                    group.apply_seconds += seconds
+                    group.done["committed"] += len(change.diff) if outcome.done else 0
+                    group.errors += not outcome.done
+
+    def resources(self) -> dict[tuple[str, str], Tally]:
+        """By link and resource."""
+        with self._lock:
+            return dict(self._resources)
+
+    def groups(self) -> dict[tuple[str, str], Tally]:
+        """By link and group."""
+        with self._lock:
+            return dict(self._groups)
+
+
+METER = Meter()

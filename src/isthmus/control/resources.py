@@ -1,0 +1,193 @@
+"""The resources of a link, in order, and how plans of all of them are made and carried out.
+
+Invariants:
+- the order is topics, configs, ACLs, schemas, groups: each may need what stands before it;
+- a topic that two links would write is refused in both, whoever asks;
+- a resource that fails as a whole is one blocked change, or failed outcomes; the others are planned and carried out all
+  the same. Only what makes the link itself wrong is raised.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import kafka.errors as kerrors
+
+from isthmus.config import Config, Link
+from isthmus.control.change import Change, Outcome
+from isthmus.control.ends import Ends, Resource
+from isthmus.control.meter import METER
+from isthmus.control.topics import discover
+from isthmus.errors import ClusterChanged, IsthmusError, NotAllowed, SameCluster
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.produce import Fenced, Interrupted, Refused
+
+_RESOURCES = {
+    "topics": ("isthmus.control.topics", "Topics"),
+    "configs": ("isthmus.control.configs", "Configs"),
+    "acls": ("isthmus.control.acls", "Acls"),
+    "schemas": ("isthmus.control.schemas", "Schemas"),
+    "groups": ("isthmus.control.groups", "Groups"),
+}
+TROUBLE = (IsthmusError, kerrors.KafkaError, OSError, Fenced, Interrupted, Refused)
+_WRONG_LINK = (ClusterChanged, SameCluster)
+
+
+def resources(only: Iterable[str] | None = None) -> list[Resource]:
+    """The resources, or those of these names, in order."""
+    wanted = set(_RESOURCES if only is None else only)
+    found = []
+    for name, (module, kind) in _RESOURCES.items():
+        if name in wanted and importlib.util.find_spec(module) is not None:
+            found.append(getattr(importlib.import_module(module), kind)())
+    return found
+
+
+@dataclass(slots=True)
+class Plan:
+    """What should become of one link's destination."""
+
+    link: Link
+    changes: list[Change]
+
+    @property
+    def to_do(self) -> list[Change]:
+        return [change for change in self.changes if change.to_do]
+
+    @property
+    def blocked(self) -> list[Change]:
+        return [change for change in self.changes if change.action == "blocked"]
+
+
+def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None = None) -> list[Plan]:
+    """The plans of several links, with topics that two links would write refused."""
+    writers = writers_of(config, links)
+    plans = []
+    for link in links:
+        with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+            changes: list[Change] = []
+            for resource in resources(only):
+                changes += without_clashes(ends.loop.run(planned, resource, ends), link, writers)
+            plans.append(Plan(link, _not_waiting(changes)))
+    return plans
+
+
+def _not_waiting(changes: list[Change]) -> list[Change]:
+    """A group's position in a topic that this very plan creates is not blocked: it follows the topic's records."""
+    created = {change.name for change in changes if change.resource == "topics" and change.action == "create"}
+    return [
+        replace(change, action="keep", why=f"{change.why}; it follows the records")
+        if change.resource == "groups"
+        and change.action == "blocked"
+        and change.name.rpartition(" ")[2].rpartition("[")[0] in created
+        else change
+        for change in changes
+    ]
+
+
+Writers = dict[tuple[str, str], set[str]]
+
+
+def writers_of(config: Config, links: Iterable[Link]) -> Writers:
+    """Which links write which topics, by site and name, at the sites where these links are not alone.
+
+    A link whose source cannot be asked now is left out: it writes nothing now, either.
+    """
+    shared = {link.target for link in links}
+    rivals = [link for link in config.links.values() if link.target in shared]
+    counts = Counter(link.target for link in rivals)
+    writers: Writers = {}
+    for link in rivals:
+        if counts[link.target] > 1:
+            with suppress(*TROUBLE), Cluster(config.sites[link.source], None, "isthmus-control") as source:
+                source.call(source.connect)
+                for topic in source.call(discover, source, link).values():
+                    writers.setdefault((link.target, topic.target), set()).add(link.name)
+    return writers
+
+
+def without_clashes(changes: list[Change], link: Link, writers: Writers) -> list[Change]:
+    """The same with topics that another link writes too as blocked."""
+    found = []
+    for change in changes:
+        others = writers.get((link.target, change.name), set()) - {link.name} if change.resource == "topics" else None
+        if others:
+            names = " and ".join(sorted(others))
+            why = f"link {names} writes this topic too: tell them apart with rename, or exclude it from one of them"
+            change = replace(change, action="blocked", why=why)
+        found.append(change)
+    return found
+
+
+async def planned(resource: Resource, ends: Ends) -> list[Change]:
+    """A resource's plan; a resource that cannot tell is one blocked change."""
+    began = time.monotonic()
+    changes = await _planned(resource, ends)
+    METER.planned(ends.link.name, resource.name, changes, time.monotonic() - began)
+    return changes
+
+
+async def _planned(resource: Resource, ends: Ends) -> list[Change]:
+    try:
+        return await resource.plan(ends)
+    except _WRONG_LINK:
+        raise
+    except TROUBLE as error:
+        told = await explained(error, ends, f"comparing {resource.name}")
+        needs = tuple(told.needed.splitlines()) if isinstance(told, NotAllowed) else ()
+        return [Change(resource.name, "*", "blocked", told.message, needs=needs)]
+
+
+async def applied(resource: Resource, ends: Ends, changes: list[Change]) -> list[Outcome]:
+    """What became of a resource's changes; a resource that broke off leaves them all in doubt, for the next plan."""
+    todo = [change for change in changes if change.to_do]
+    if not todo:
+        return []
+    began = time.monotonic()
+    outcomes = await _applied(resource, ends, todo)
+    METER.applied(ends.link.name, resource.name, outcomes, time.monotonic() - began)
+    return outcomes
+
+
+async def _applied(resource: Resource, ends: Ends, todo: list[Change]) -> list[Outcome]:
+    try:
+        return await resource.apply(ends, todo)
+    except _WRONG_LINK:
+        raise
+    except TROUBLE as error:
+        words = (await explained(error, ends, f"changing {resource.name}")).message
+        return [Outcome(change, f"broke off: {words}") for change in todo]
+
+
+def apply_link(config: Config, link: Link, only: Iterable[str] | None = None) -> tuple[list[Change], list[Outcome]]:
+    """Plan and carry out, resource by resource; what is left to say (not to do), and what became of the rest."""
+    with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+        said: list[Change] = []
+        outcomes: list[Outcome] = []
+        writers = writers_of(config, [link])
+        for resource in resources(only):
+            changes = without_clashes(ends.loop.run(planned, resource, ends), link, writers)
+            said += [change for change in changes if not change.to_do]
+            outcomes += ends.loop.run(applied, resource, ends, changes)
+        return said, outcomes
+
+
+async def explained(error: Exception, ends: Ends, doing: str) -> IsthmusError:
+    """Any trouble as an error of ours, that names the site which does not answer."""
+    if isinstance(error, IsthmusError):
+        return error
+    if not isinstance(error, kerrors.KafkaError):
+        error = kerrors.KafkaConnectionError(str(error) or type(error).__name__)
+    if isinstance(error, kerrors.AuthorizationError):
+        return ends.target.explain(error, doing)
+    try:
+        await ends.source.metadata([])
+    except (kerrors.KafkaError, OSError):
+        return ends.source.explain(error, doing)
+    return ends.target.explain(error, doing)

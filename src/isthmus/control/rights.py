@@ -1,0 +1,88 @@
+"""Which rights we lack at a site, as the exact ACLs to grant.
+
+Invariant: a site that does not tell (old, or without an authoriser) is believed to allow everything; what it then
+refuses is told when it refuses it. Nothing is tried out to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from isthmus.config import Site
+from isthmus.kafka.cluster import Cluster
+
+OPERATIONS = {
+    3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE",
+}  # fmt: skip
+# The sign bit, which stands for "not asked, or nobody to ask".
+_NOT_TOLD = 31
+TOPICS_A_REQUEST = 1000
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """An ACL that is missing."""
+
+    site: str
+    operation: str
+    kind: str
+    name: str
+    principal: str = ""
+    prefixed: bool = False
+
+    def __str__(self) -> str:
+        what = (
+            "the cluster"
+            if self.kind == "cluster"
+            else f"{self.kind} {self.name}{' (prefixed)' if self.prefixed else ''}"
+        )
+        whom = f" for {self.principal}" if self.principal else ""
+        return f"site {self.site}: ALLOW {self.operation} on {what}{whom}"
+
+
+def right(site: Site, operation: str, kind: str, name: str = "", prefixed: bool = False) -> Right:
+    return Right(site.name, operation, kind, name, principal_of(site), prefixed)
+
+
+def principal_of(site: Site) -> str:
+    """Who we are there, as far as the configuration tells."""
+    return f"User:{site.sasl.username}" if site.sasl is not None and site.sasl.username else ""
+
+
+async def topic_rights(cluster: Cluster, topics: Iterable[str]) -> dict[str, set[str] | None]:
+    """The operations that we may do on each topic that exists; ``None`` where the site does not tell."""
+    names, found = sorted(topics), dict[str, set[str] | None]()
+    if not cluster.supports(MetadataRequest, 8):
+        return dict.fromkeys(names)
+    for start in range(0, len(names), TOPICS_A_REQUEST):
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=n) for n in names[start : start + TOPICS_A_REQUEST]],
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=True,
+        )
+        for topic in (await cluster.request(request)).topics:
+            if not topic.error_code:
+                found[topic.name] = _read(topic.authorized_operations)
+    return found
+
+
+async def cluster_rights(cluster: Cluster) -> set[str] | None:
+    """The operations that we may do on the cluster; ``None`` where the site does not tell."""
+    if not cluster.supports(DescribeClusterRequest, 0):
+        return None
+    response: Any = await cluster.request(
+        DescribeClusterRequest(include_cluster_authorized_operations=True, max_version=0)
+    )
+    return None if response.error_code else _read(response.authorized_operations)
+
+
+def _read(codes: Iterable[int] | None) -> set[str] | None:
+    told = set(codes or ())
+    return None if not told or _NOT_TOLD in told else {OPERATIONS[code] for code in told & set(OPERATIONS)}

@@ -1,0 +1,370 @@
+"""Schemas: the subjects of the source's registry, kept at the destination's.
+
+    look at both ──> what is new ──> fetch it, with what it refers to ──> is it there already? ──> plan
+    plan ──> level by level: register, write down ──> compatibility, deletions ──> outcomes
+
+Invariants:
+- a subject at the destination only grows: versions are added, and only those that the link itself has put there are ever
+  soft-deleted, and only with ``deleted: copy``;
+- a compatibility level is copied where one is set on the subject itself, and taken away only if we set it;
+- what was copied is written down after each level, so a run that was killed goes on where it was; what it had not written
+  down is found again by asking the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from isthmus.config import Link, Site
+from isthmus.control.change import Action, Change, Diff, Outcome
+from isthmus.control.ends import Ends
+from isthmus.control.memory import of_kind, recall, remember
+from isthmus.control.registry import RegistryClient, path
+from isthmus.control.registry_mode import Modes, left_open, mode_of
+from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread, own_compatibility
+from isthmus.errors import IsthmusError
+
+KIND = "schema"
+WHOLE_REGISTRY = "*"
+
+
+@dataclass(slots=True)
+class _Seen:
+    """One subject, as both sides have it."""
+
+    subject: str
+    live: list[int]
+    deleted: list[int]
+    compatibility: str | None
+    there: set[int] | None = None  # live versions at the destination; None: no such subject
+    there_compatibility: str | None = None
+
+    def wanted(self, latest_only: bool) -> list[int]:
+        if latest_only:
+            return self.live[-1:] or self.deleted[-1:]
+        return sorted({*self.live, *self.deleted})
+
+
+@dataclass(slots=True)
+class Order:
+    """What is to be done about one subject."""
+
+    subject: str
+    new: list[Version] = field(default_factory=list)
+    found: list[tuple[Key, Copied]] = field(default_factory=list)
+    vanished: bool = False
+    delete: list[int] = field(default_factory=list)
+    compatibility: tuple[str | None] | None = None  # (None,) takes it away
+    mode: str | None = None  # of the whole registry
+    close: dict[str, str] = field(default_factory=dict)  # subjects that were left open, and their modes before
+
+
+class Schemas:
+    """The resource. ``copy_between`` is for who needs a schema at once."""
+
+    name = "schemas"
+
+    async def plan(self, ends: Ends) -> list[Change]:
+        if not ends.link.sync.schemas.enabled:
+            return []
+        memory = await recall(ends.target, ends.link.name)
+        known = Known(of_kind(memory, KIND))
+        copy = open_copy(ends, known)
+        try:
+            return await in_thread(ends.loop, _compare, copy, left_open(memory))
+        finally:
+            copy.close()
+
+    async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
+        todo = [change for change in changes if change.to_do]
+        memory = await recall(ends.target, ends.link.name)
+        known = Known(of_kind(memory, KIND))
+        copy = open_copy(ends, known)
+        modes = Modes(ends, copy.target)
+        try:
+            return await self._carry_out(ends, copy, modes, todo)
+        finally:
+            copy.close()
+
+    async def _carry_out(self, ends: Ends, copy: SchemaCopy, modes: Modes, todo: list[Change]) -> list[Outcome]:
+        errors: dict[str, str] = {}
+        orders: list[Order] = [change.order for change in todo]
+        for order in orders:
+            before = copy.known.forget_versions(order.subject) if order.vanished else {}
+            for key, copied in order.found:
+                if copy.known.find(key, copy.name(key[0])) is None:
+                    copied.own = key[1] in before and before[key[1]].own
+                    copy.known.note(key, copy.name(key[0]), copied)
+        levels, stuck = copy.levels(one for order in orders for one in order.new)
+        referred = {
+            (subject, version) for order in orders for one in order.new for _, subject, version in one.references
+        }
+        written = {copy.name(one.subject) for level in levels for one in level}
+        written |= {copy.name(order.subject) for order in orders if order.delete}
+        left = {subject: before for order in orders for subject, before in order.close.items()}
+        opened = await modes.open(written, left)
+        failed: set[Key] = set()
+        try:
+            for level in levels:
+                ready = [one for one in level if not _waits_for(one, failed)]
+                for one in level:
+                    if _waits_for(one, failed):
+                        failed.add(one.key)
+                        errors.setdefault(one.subject, f"version {one.version} was not tried: what it needs failed")
+                for key, error in (await in_thread(ends.loop, copy.register, ready, referred)).items():
+                    failed.add(key)
+                    errors.setdefault(key[0], f"version {key[1]}: {error.message}")
+                await _write_down(ends, copy.known)
+            for one in stuck:
+                errors.setdefault(one.subject, f"version {one.version} refers to what is not there, or to itself")
+            rest = [order for order in orders if order.delete or order.compatibility is not None or order.mode]
+            for order, result in await in_thread(
+                ends.loop, copy.target.map, lambda order: _finish(copy, order, order.subject in errors), rest
+            ):
+                if isinstance(result, IsthmusError):
+                    errors.setdefault(order.subject, result.message)
+            await _write_down(ends, copy.known)
+        finally:
+            await modes.close(opened)
+        return [Outcome(change, errors.get(change.order.subject, "")) for change in todo]
+
+
+def _waits_for(one: Version, failed: set[Key]) -> bool:
+    if not failed:
+        return False
+    needed = {(subject, version) for _, subject, version in one.references}
+    # An earlier version of the subject that failed leaves the later ones for the next run, in their order.
+    return bool(needed & failed) or any((one.subject, version) in failed for version in range(1, one.version))
+
+
+def _finish(copy: SchemaCopy, order: Order, failed: bool) -> None:
+    """Compatibility and deletions of one subject, after its versions."""
+    if order.mode is not None:
+        copy.target.put(path("mode"), {"mode": order.mode})
+        return
+    subject = copy.name(order.subject)
+    if order.compatibility is not None:
+        (level,) = order.compatibility
+        if level is None:
+            copy.target.delete(path("config", subject))
+        else:
+            copy.target.put(path("config", subject), {"compatibility": level})
+        copy.known.subject(order.subject, subject).compatibility = level
+    for number in () if failed else order.delete:
+        copied = copy.known.subject(order.subject, subject).versions[number]
+        version = copied.version
+        if version is None:
+            there = copy.lookup(copy.read((order.subject, number), deleted=True))
+            version = there.version if there else None
+        if version is not None:
+            copy.target.delete(path("subjects", subject, "versions", version))
+        copied.version, copied.deleted = version, True
+
+
+async def _write_down(ends: Ends, known: Known) -> None:
+    await remember(ends.target, ends.link.name, {(KIND, name): value for name, value in known.unwritten().items()})
+
+
+def open_copy(ends: Ends, known: Known) -> SchemaCopy:
+    return copy_between(ends.link, ends.source.site, ends.target.site, known)
+
+
+def copy_between(link: Link, source: Site, target: Site, known: Known) -> SchemaCopy:
+    return SchemaCopy(link, RegistryClient.of(source), RegistryClient.of(target), known)
+
+
+# -- comparing --------------------------------------------------------------------------------------------
+
+
+def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]:
+    options, known = copy.options, copy.known
+    changes: list[Change] = _registry_changes(copy, open_subjects)
+    if any(change.action == "blocked" for change in changes):
+        return changes
+    with_deleted = options.deleted == "copy"
+    subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted)) if options.matches(s)]
+    there = set(copy.target.get(path("subjects")))
+    seen: dict[str, _Seen] = {}
+    for subject, looked in copy.source.map(lambda s: _look(copy, s, copy.name(s) in there), sorted(set(subjects))):
+        if isinstance(looked, IsthmusError):
+            changes.append(Change(Schemas.name, copy.name(subject), "blocked", looked.message))
+        else:
+            seen[subject] = looked
+    vanished = {name for name, one in seen.items() if _lost_some(known, name, copy.name(name), one)}
+    new: set[Key] = set()
+    deleted: set[Key] = set()
+    for name, one in seen.items():
+        deleted |= {(name, number) for number in one.deleted}
+        for number in one.wanted(options.versions == "latest"):
+            if name in vanished or known.find((name, number), copy.name(name)) is None:
+                new.add((name, number))
+    for name in vanished:
+        known.forget_versions(name)
+    fetched = copy.fetch(new, deleted)
+    # What is referred to from outside the selection is copied too.
+    orders = {name: Order(name, vanished=name in vanished) for name in {*seen, *(key[0] for key in fetched)}}
+    problems: dict[str, str] = {}
+    for key, answer in fetched.items():
+        if isinstance(answer, IsthmusError):
+            problems.setdefault(key[0], f"version {key[1]}: {answer.message}")
+    _sort_out(copy, [one for one in fetched.values() if isinstance(one, Version)], there, orders, problems)
+    for name, order in orders.items():
+        before = seen.get(name)
+        if before is not None:
+            _compare_rest(copy, order, before)
+        if name in problems:
+            changes.append(Change(Schemas.name, copy.name(name), "blocked", problems[name]))
+        else:
+            changes.append(_change(copy, order, before, copy.name(name) in there))
+    return sorted(changes, key=lambda change: (change.name != WHOLE_REGISTRY, change.name))
+
+
+def _registry_changes(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]:
+    """What concerns the destination's registry as a whole: its mode."""
+    options, site = copy.options, copy.target.site
+    changes = []
+    for subject, before in open_subjects.items():
+        why = "a run that was cut off left this subject open for itself"
+        order = Order(f"mode of {subject}", close={subject: before})
+        changes.append(Change(Schemas.name, subject, "alter", why, order=order))
+    if options.ids != "keep" and not options.standby:
+        return changes
+    mode = mode_of(copy.target)
+    if mode is None and options.ids == "keep":
+        why = f"the registry of {site} has no modes, so it cannot import ids: use `ids: translate`"
+        changes.append(Change(Schemas.name, WHOLE_REGISTRY, "blocked", why))
+    elif mode is None:
+        why = f"the registry of {site} has no modes: nothing holds others back from writing to it"
+        changes.append(Change(Schemas.name, WHOLE_REGISTRY, "keep", why))
+    elif options.standby and mode != "READONLY":
+        why = "a standby: only this link writes to it until it is promoted"
+        order = Order(WHOLE_REGISTRY, mode="READONLY")
+        changes.append(
+            Change(Schemas.name, WHOLE_REGISTRY, "alter", why, (Diff("mode", mode, "READONLY"),), order=order)
+        )
+    return changes
+
+
+def _look(copy: SchemaCopy, subject: str, is_there: bool) -> _Seen:
+    with_deleted = copy.options.deleted == "copy"
+    live = copy.source.find(path("subjects", subject, "versions")) or []
+    every = copy.source.get(path("subjects", subject, "versions", deleted=True)) if with_deleted else live
+    known = copy.known.subjects.get(subject)
+    to = copy.name(subject)
+    seen = _Seen(subject, sorted(live), sorted(set(every) - set(live)), None)
+    if copy.options.compatibility:
+        seen.compatibility = own_compatibility(copy.source, subject)
+        if seen.compatibility is not None or (known is not None and known.compatibility is not None):
+            seen.there_compatibility = own_compatibility(copy.target, to)
+    if is_there and known is not None:
+        seen.there = set(copy.target.find(path("subjects", to, "versions")) or [])
+    elif is_there:
+        seen.there = set()
+    return seen
+
+
+def _lost_some(known: Known, name: str, to: str, seen: _Seen) -> bool:
+    """Whether the destination has less of a subject than was copied: somebody took it away, or began anew."""
+    subject = known.subjects.get(name)
+    if subject is None or subject.to != to:
+        return False
+    live = [copied for copied in subject.versions.values() if not copied.deleted]
+    if seen.there is None:
+        return bool(live)
+    numbered = {copied.version for copied in live if copied.version is not None}
+    return len(seen.there) < len({copied.id for copied in live}) or not numbered <= seen.there
+
+
+def _sort_out(
+    copy: SchemaCopy, versions: list[Version], there: set[str], orders: dict[str, Order], problems: dict[str, str]
+) -> None:
+    """What of the new is at the destination already, and what clashes with something else there."""
+    levels, stuck = copy.levels(versions)
+    for one in stuck:
+        problems.setdefault(one.subject, f"version {one.version} refers to what the source does not have")
+    for level in levels:
+        ask = [one for one in level if copy.name(one.subject) in there]
+        answers = {one.key: answer for one, answer in copy.target.map(lambda one: _find(copy, one), ask)}
+        clashes = dict[Key, str | IsthmusError]()
+        if copy.options.ids == "keep" and there:
+            fresh = [one for one in level if not isinstance(answers.get(one.key), Copied)]
+            clashes = {one.key: answer for one, answer in copy.target.map(copy.clash, fresh)}
+        for one in level:
+            answer, clash = answers.get(one.key), clashes.get(one.key, "")
+            for problem in (answer, clash):
+                if isinstance(problem, IsthmusError):
+                    problems.setdefault(one.subject, f"version {one.version}: {problem.message}")
+            if isinstance(clash, str) and clash:
+                problems.setdefault(one.subject, f"version {one.version}: {clash}")
+            if isinstance(answer, Copied):
+                if copy.options.ids == "keep" and answer.id != one.id:
+                    problems.setdefault(
+                        one.subject,
+                        f"version {one.version} has id {one.id} at {copy.source.site} and id {answer.id} at "
+                        f"{copy.target.site} (as {copy.name(one.subject)} v{answer.version}): use `ids: translate`",
+                    )
+                orders[one.subject].found.append((one.key, answer))
+                # Only so that what refers to it can be asked about; the plan itself changes nothing.
+                copy.known.note(one.key, copy.name(one.subject), answer)
+            elif one.subject not in problems:
+                orders[one.subject].new.append(one)
+
+
+def _find(copy: SchemaCopy, one: Version) -> Copied | None:
+    needed = ((subject, version) for _, subject, version in one.references)
+    if any(copy.known.find(key, copy.name(key[0])) is None for key in needed):
+        return None  # what it refers to is not there, so it is not there either
+    return copy.lookup(one)
+
+
+def _compare_rest(copy: SchemaCopy, order: Order, seen: _Seen) -> None:
+    known = copy.known.subjects.get(order.subject)
+    # A level that the destination shows anyway needs no setting where it cannot be told from one that is set.
+    there = seen.there_compatibility or copy.target.inherited_compatibility()
+    if seen.compatibility is not None and seen.compatibility != there:
+        order.compatibility = (seen.compatibility,)
+    elif (
+        seen.compatibility is None
+        and known is not None
+        and known.compatibility is not None
+        and known.compatibility == seen.there_compatibility
+    ):
+        order.compatibility = (None,)
+    if known is not None and copy.options.deleted == "copy":
+        order.delete = [
+            number
+            for number in seen.deleted
+            if (copied := known.versions.get(number)) is not None and copied.own and not copied.deleted
+        ]
+
+
+def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool) -> Change:
+    diff = [Diff(f"version {one.version}", None, f"{one.type}, id {one.id}") for one in order.new]
+    diff += [Diff(f"version {n}", "live", "soft-deleted") for n in order.delete]
+    if order.compatibility is not None:
+        before = seen.there_compatibility if seen is not None else None
+        diff.append(Diff("compatibility", before, order.compatibility[0]))
+    action: Action
+    if order.new and not is_there:
+        action, why = "create", "the destination has no such subject"
+    elif order.new:
+        action, why = "grow", f"{_count(len(order.new), 'version')} to add"
+    elif order.compatibility is not None:
+        action, why = "alter", "the compatibility level is set at the source" if order.compatibility[0] else "unset"
+    elif order.delete:
+        action, why = "delete", f"{_count(len(order.delete), 'version')} deleted at the source"
+    elif order.found:
+        action, why = "alter", f"{_count(len(order.found), 'version')} there already: the ids are noted for records"
+    else:
+        count = len(seen.wanted(copy.options.versions == "latest")) if seen is not None else 0
+        action, why = "keep", f"{_count(count, 'version')} in step"
+    if order.vanished and order.new:
+        why += "; copied before, and gone since"
+    if seen is None:
+        why += "; others refer to it"
+    return Change(Schemas.name, copy.name(order.subject), action, why, tuple(diff), order=order)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

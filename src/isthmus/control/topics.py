@@ -1,0 +1,347 @@
+"""Topics: what a destination topic should look like, and how it comes about. Leases and `apply` both ask here.
+
+Invariants:
+- a topic is created, or grown to the source's partitions; it is never shrunk, never deleted, and internal topics are
+  never touched;
+- a topic that once held copies and is gone is not created again behind the operator's back: what was copied would be
+  missing from it without a word;
+- what the destination would refuse is found out while planning: it is asked, by requests that only validate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus.config import Link
+from isthmus.config.names import is_internal, topic_problem
+from isthmus.control import memory, settings
+from isthmus.control.change import Change, Diff, Outcome
+from isthmus.control.ends import Ends
+from isthmus.control.rights import cluster_rights, right, topic_rights
+from isthmus.engine import state
+from isthmus.engine.held import by_source, held
+from isthmus.engine.offset_map import build_maps
+from isthmus.errors import ConfigError
+from isthmus.kafka.admin import (
+    NewTopic,
+    Refusal,
+    TopicConfig,
+    create_partitions,
+    create_topics,
+    defaults_of_new_topics,
+    topic_configs,
+    wait_for_topics,
+)
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster, Metadata, TopicInfo
+from isthmus.kafka.offsets import Committed, Partition, group_offsets
+from isthmus.kafka.read import read_to_end
+
+# Where a site keeps its groups; it is there as soon as one was asked for.
+GROUP_STATE = "__consumer_offsets"
+
+
+@dataclass(slots=True)
+class Topic:
+    """A source topic that the link copies, and its name at the target."""
+
+    source: TopicInfo
+    target: str
+
+
+async def discover(source: Cluster, link: Link) -> dict[str, Topic]:
+    """The source topics that match, with their destination names; a clash of names is a mistake in the link."""
+    metadata = await source.metadata(None)
+    found: dict[str, Topic] = {}
+    taken: dict[str, str] = {}
+    for name, info in sorted(metadata.topics.items()):
+        if info.error is not None or not link.topics.matches(name):
+            continue
+        target = link.destination_topic(name)
+        if target in taken:
+            raise ConfigError(
+                f"link {link.name}: topics {taken[target]} and {name} would both be copied to {target}; change rename or "
+                "exclude one of them"
+            )
+        taken[target] = name
+        found[name] = Topic(info, target)
+    return found
+
+
+# -- what a destination topic should look like --------------------------------------------------------------
+
+
+def replication_of(link: Link, source: TopicInfo, brokers: int) -> int:
+    """Replicas of a topic at the destination: the link's number or the source's, at most one a broker."""
+    return min(link.replication_factor or source.replication, max(1, brokers))
+
+
+async def blueprints(
+    source: Cluster, target: Cluster, link: Link, topics: list[Topic], brokers: int
+) -> dict[str, NewTopic]:
+    """How each of these topics should be created, by its name at the destination."""
+    if not topics:
+        return {}
+    configs = await topic_configs(source, [t.source.name for t in topics])
+    first = topics[0]
+    # The destination's defaults are the same for all: one probe tells whether they would refuse what is copied.
+    probe = NewTopic(first.target, 1, replication_of(link, first.source, brokers))
+    defaults = await defaults_of_new_topics(target, probe)
+    made = {}
+    for topic in topics:
+        config = configs.get(topic.source.name)
+        factor = replication_of(link, topic.source, brokers)
+        want = settings.wanted(config if isinstance(config, TopicConfig) else None, link.sync.configs, factor)
+        made[topic.target] = NewTopic(
+            topic.target, len(topic.source.partitions), factor, settings.at_creation(want, defaults)
+        )
+    return made
+
+
+async def create(target: Cluster, link: Link, new: list[NewTopic]) -> dict[str, Refusal | None]:
+    """Create topics and remember which settings are ours; one that exists already is a success."""
+    if not new:
+        return {}
+    await memory.remember(target, link.name, {("config", t.name): dict(t.configs) for t in new if t.configs})
+    return await create_topics(target, new)
+
+
+# -- the resource ---------------------------------------------------------------------------------------------
+
+
+class Topics:
+    name = "topics"
+
+    async def plan(self, ends: Ends) -> list[Change]:
+        link, source, target = ends.link, ends.source, ends.target
+        topics = await discover(source, link)
+        changes = await self._not_there(ends, topics)
+        here = await target.metadata(None)
+        hidden = [t.target for t in topics.values() if t.target not in here.topics]
+        if hidden:  # absent, or not ours to see
+            here.topics.update((await target.metadata(hidden)).topics)
+        absent = {
+            name: topic
+            for name, topic in topics.items()
+            if here.topics[topic.target].error is kerrors.UnknownTopicOrPartitionError or topic_problem(topic.target)
+        }
+        committed, trouble = await self._progress(ends, here)
+        changes += trouble
+        lost = await self._lost(ends, absent, committed) if absent else set()
+        may_read = await topic_rights(source, topics)
+        there = [t.target for t in topics.values() if here.topics[t.target].error is None]
+        may_write = await topic_rights(target, there)
+        new = {name: topic for name, topic in absent.items() if name not in lost}
+        plans = await self._creations(ends, new, here)
+        small = {
+            t.target: len(t.source.partitions)
+            for t in topics.values()
+            if (info := here.topics[t.target]).error is None and len(info.partitions) < len(t.source.partitions)
+        }
+        growth = await create_partitions(target, small, validate_only=True) if small else {}
+        for name, topic in topics.items():
+            change = (
+                _gone(link, name, topic)
+                if name in lost
+                else plans.get(name) or _existing(ends, name, topic, here, growth.get(topic.target))
+            )
+            changes.append(change)
+            changes += _without_rights(ends, name, topic, may_read.get(name), may_write.get(topic.target), name in new)
+        changes += _left_behind(link, topics, committed)
+        return sorted(changes, key=lambda change: change.name)
+
+    async def _not_there(self, ends: Ends, topics: Mapping[str, Topic]) -> list[Change]:
+        """Topics that the link names and that are not at the source, or that we may not see."""
+        link = ends.link
+        named = [name for name in link.topics.named() if name not in topics]
+        if not named:
+            return []
+        changes = []
+        for name, info in (await ends.source.metadata(named)).topics.items():
+            target = link.destination_topic(name)
+            if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
+                needs = (right(ends.source.site, "READ", "topic", name),)
+                changes.append(
+                    Change(self.name, target, "blocked", f"not authorised to see {name}", needs=_told(needs))
+                )
+            elif info.error is not None:
+                changes.append(Change(self.name, target, "keep", f"{name} does not exist at site {link.source} (yet)"))
+        return changes
+
+    async def _progress(self, ends: Ends, here: Metadata) -> tuple[dict[Partition, Committed], list[Change]]:
+        """What the link has copied so far. Not to be allowed to know is a blocked change."""
+        if GROUP_STATE not in here.topics and "ALTER" in (await cluster_rights(ends.target) or ()):
+            return {}, []  # no group exists; to ask for one would make the site create the topic
+        try:
+            return await group_offsets(ends.target, state.group(ends.link.name), stable=False), []
+        except kerrors.GroupAuthorizationFailedError:
+            needs = (right(ends.target.site, "READ", "group", STATE_PREFIX, prefixed=True),)
+            why = "not authorised to read the link's own progress"
+            return {}, [Change(self.name, state.group(ends.link.name), "blocked", why, needs=_told(needs))]
+
+    async def _lost(
+        self, ends: Ends, absent: Mapping[str, Topic], committed: Mapping[Partition, Committed]
+    ) -> set[str]:
+        """Source topics whose destination topic once held copies and is gone."""
+        topic = state.map_topic(ends.link.name)
+        if (await ends.target.metadata([topic])).topics[topic].error is not None:
+            return set()  # the link never ran
+        pairs, _ = await read_to_end(ends.target, (topic, 0))
+        maps = build_maps((key, value) for key, value in pairs if key is not None)
+        partitions = ((name, p, t.target) for name, t in absent.items() for p in t.source.partitions)
+        return {name for name, _ in held(partitions, committed, maps)}
+
+    async def _creations(self, ends: Ends, new: Mapping[str, Topic], here: Metadata) -> dict[str, Change]:
+        link, target = ends.link, ends.target
+        alike = {_collision_key(name): name for name in here.topics if here.topics[name].error is None}
+        plans: dict[str, Change] = {}
+        good: dict[str, Topic] = {}
+        for name, topic in new.items():
+            problem = topic_problem(topic.target)
+            clash = alike.get(_collision_key(topic.target))
+            if problem:
+                plans[name] = Change(self.name, topic.target, "blocked", f"{name} cannot be called so: {problem}")
+            elif clash is not None:
+                why = (
+                    f"Kafka takes it for the same as {clash}, which exists: '.' and '_' are alike there; change rename"
+                )
+                plans[name] = Change(self.name, topic.target, "blocked", why)
+            else:
+                good[name] = topic
+        designs = await blueprints(ends.source, target, link, list(good.values()), len(here.brokers))
+        refused = await create_topics(target, list(designs.values()), validate_only=True) if designs else {}
+        for name, topic in good.items():
+            plans[name] = _creation(ends, name, topic, designs[topic.target], refused.get(topic.target))
+        return plans
+
+    async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
+        creations = {c.name: c for c in changes if c.action == "create"}
+        growths = {c.name: c for c in changes if c.action == "grow"}
+        refused = await create(ends.target, ends.link, [c.order for c in creations.values()])
+        if growths:
+            grown = await create_partitions(ends.target, {name: c.order for name, c in growths.items()})
+            # Somebody may have grown it meanwhile, to as many or more.
+            doubtful = [name for name, why in grown.items() if why and why.error is kerrors.InvalidPartitionsError]
+            now = (await ends.target.metadata(doubtful)).topics if doubtful else {}
+            for name in doubtful:
+                if now[name].error is None and len(now[name].partitions) >= growths[name].order:
+                    grown[name] = None
+            refused |= grown
+        fresh = [name for name, why in refused.items() if why is None]
+        if fresh:
+            await wait_for_topics(ends.target, fresh, timeout=120)
+        return [
+            outcome_of(
+                change, refused.get(change.name), ends.target, "CREATE" if change.action == "create" else "ALTER"
+            )
+            for change in (*creations.values(), *growths.values())
+        ]
+
+
+def outcome_of(change: Change, why: Refusal | None, target: Cluster, operation: str) -> Outcome:
+    """What became of a change to a topic that took this right."""
+    if why is None:
+        return Outcome(change)
+    needs: tuple[str, ...] = ()
+    if issubclass(why.error, kerrors.AuthorizationError):
+        needs = _told([right(target.site, operation, "topic", change.name)])
+    return Outcome(change, f"not authorised; grant {needs[0]}" if needs else str(why), needs)
+
+
+def _told(rights: Any) -> tuple[str, ...]:
+    return tuple(str(each) for each in sorted(set(rights)))
+
+
+def _collision_key(name: str) -> str:
+    """Kafka names metrics after topics and takes '.' for '_' there, so two such topics cannot both exist."""
+    return name.replace(".", "_")
+
+
+def _creation(ends: Ends, name: str, topic: Topic, new: NewTopic, refusal: Refusal | None) -> Change:
+    asked = ends.link.replication_factor or topic.source.replication
+    why = f"{name} has no copy yet"
+    if new.replication < asked:
+        why += f"; {asked} replicas are asked for, and there are {new.replication} brokers"
+    diff = (
+        Diff("partitions", None, str(new.partitions)),
+        Diff("replication.factor", None, str(new.replication)),
+        *(Diff(key, None, value) for key, value in sorted(new.configs.items())),
+    )
+    if refusal is not None and refusal.error is not kerrors.TopicAlreadyExistsError:
+        if issubclass(refusal.error, kerrors.AuthorizationError):
+            return Change(
+                Topics.name, topic.target, "blocked", "not authorised to create it", diff,
+                needs=_told([right(ends.target.site, "CREATE", "topic", topic.target)]),
+            )  # fmt: skip
+        return Change(Topics.name, topic.target, "blocked", f"site {ends.link.target} would refuse it: {refusal}", diff)
+    return Change(Topics.name, topic.target, "create", why, diff, order=new)
+
+
+def _existing(ends: Ends, name: str, topic: Topic, here: Metadata, refusal: Refusal | None) -> Change:
+    link, info = ends.link, here.topics[topic.target]
+    if info.error is not None:
+        if issubclass(info.error, kerrors.AuthorizationError):
+            # Whether it exists is hidden from us; these two are needed in any case, and let us see it.
+            needs = _told(right(ends.target.site, operation, "topic", topic.target) for operation in ("READ", "WRITE"))
+            return Change(Topics.name, topic.target, "blocked", "not authorised to see it", needs=needs)
+        return Change(Topics.name, topic.target, "blocked", f"site {link.target} answers {info.error.__name__}")
+    wanted, there = len(topic.source.partitions), len(info.partitions)
+    diff = (Diff("partitions", str(there), str(wanted)),)
+    if there < wanted:
+        if refusal is not None and issubclass(refusal.error, kerrors.AuthorizationError):
+            needs = _told([right(ends.target.site, "ALTER", "topic", topic.target)])
+            return Change(Topics.name, topic.target, "blocked", "not authorised to grow it", diff, needs=needs)
+        if refusal is not None:
+            return Change(Topics.name, topic.target, "blocked", f"cannot be grown: {refusal}", diff)
+        return Change(Topics.name, topic.target, "grow", f"{name} has {wanted} partitions", diff, order=wanted)
+    if there > wanted:
+        why = (
+            f"{name} has fewer partitions; a topic is never shrunk, so what is keyed lies elsewhere than at the source"
+        )
+        return Change(Topics.name, topic.target, "keep", why, diff)
+    asked = replication_of(link, topic.source, len(here.brokers))
+    if info.replication != asked:
+        why = "moving replicas is the cluster's own business"
+        return Change(
+            Topics.name, topic.target, "keep", why, (Diff("replication.factor", str(info.replication), str(asked)),)
+        )
+    return Change(Topics.name, topic.target, "keep", "as at the source")
+
+
+def _gone(link: Link, name: str, topic: Topic) -> Change:
+    why = (
+        f"it held copies of {name} and was deleted at site {link.target}: create it, then `isthmus reset {link.name} {name} "
+        f"--to earliest`; or exclude {name} from the link"
+    )
+    return Change(Topics.name, topic.target, "blocked", why)
+
+
+def _without_rights(
+    ends: Ends, name: str, topic: Topic, source: set[str] | None, target: set[str] | None, new: bool
+) -> list[Change]:
+    """A blocked change for a topic that could not be copied as it is, with every right that is missing. The settings are
+    needed to create it; of a topic that exists, configs.py asks for them."""
+    needs = []
+    if source is not None:
+        wanted = ("READ", "DESCRIBE_CONFIGS") if new else ("READ",)
+        needs += [right(ends.source.site, op, "topic", name) for op in wanted if op not in source]
+    if target is not None:
+        needs += [right(ends.target.site, op, "topic", topic.target) for op in ("READ", "WRITE") if op not in target]
+    if not needs:
+        return []
+    return [Change(Topics.name, topic.target, "blocked", f"not authorised to copy {name} as it is", needs=_told(needs))]
+
+
+def _left_behind(link: Link, topics: Mapping[str, Topic], committed: Mapping[Partition, Committed]) -> list[Change]:
+    """Topics that were copied once and are gone at the source."""
+    gone = {name for name, _ in by_source(committed) if name not in topics and link.topics.matches(name)}
+    return [
+        Change(
+            Topics.name, link.destination_topic(name), "keep", f"{name} is gone at site {link.source}; copies are kept"
+        )
+        for name in gone
+        if not is_internal(name)
+    ]

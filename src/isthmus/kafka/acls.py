@@ -1,0 +1,155 @@
+"""ACLs and SCRAM users of a site; each refusal is a value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as kerrors
+from kafka.protocol.admin import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeUserScramCredentialsRequest,
+)
+
+from isthmus.kafka.admin import Refusal
+from isthmus.kafka.cluster import Cluster
+
+KINDS = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user"}
+PATTERNS = {3: "literal", 4: "prefixed"}
+OPERATIONS = {
+    2: "ALL", 3: "READ", 4: "WRITE", 5: "CREATE", 6: "DELETE", 7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION",
+    10: "DESCRIBE_CONFIGS", 11: "ALTER_CONFIGS", 12: "IDEMPOTENT_WRITE", 13: "CREATE_TOKENS", 14: "DESCRIBE_TOKENS",
+    15: "TWO_PHASE_COMMIT",
+}  # fmt: skip
+PERMISSIONS = {2: "DENY", 3: "ALLOW"}
+MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+ANY = 1
+ACLS_A_REQUEST = 500
+
+_KIND_CODES = {name: code for code, name in KINDS.items()}
+_PATTERN_CODES = {name: code for code, name in PATTERNS.items()}
+_OPERATION_CODES = {name: code for code, name in OPERATIONS.items()}
+_PERMISSION_CODES = {name: code for code, name in PERMISSIONS.items()}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Acl:
+    """One binding, in words."""
+
+    kind: str
+    pattern: str
+    name: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+    def __str__(self) -> str:
+        where = "" if self.host == "*" else f" from {self.host}"
+        prefixed = " (prefixed)" if self.pattern == "prefixed" else ""
+        return f"{self.permission} {self.operation} on {self.kind} {self.name}{prefixed} to {self.principal}{where}"
+
+
+async def list_acls(cluster: Cluster) -> list[Acl] | Refusal:
+    """All ACLs of the site that this version has words for."""
+    request = DescribeAclsRequest(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+    response = await cluster.request(request, timeout=60)
+    if response.error_code:
+        return Refusal(kerrors.for_code(response.error_code), response.error_message or "")
+    found = []
+    for resource in response.resources:
+        kind, pattern = KINDS.get(resource.resource_type), PATTERNS.get(resource.pattern_type)
+        for acl in resource.acls:
+            operation, permission = OPERATIONS.get(acl.operation), PERMISSIONS.get(acl.permission_type)
+            if kind and pattern and operation and permission:
+                found.append(Acl(kind, pattern, resource.resource_name, acl.principal, acl.host, operation, permission))
+    return found
+
+
+async def create_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusal | None]:
+    """Create ACLs; one that exists already is a success."""
+    outcome: dict[Acl, Refusal | None] = {}
+    for some in _chunks(acls):
+        request = CreateAclsRequest(
+            creations=[
+                CreateAclsRequest.AclCreation(
+                    resource_type=_KIND_CODES[acl.kind],
+                    resource_name=acl.name,
+                    resource_pattern_type=_PATTERN_CODES[acl.pattern],
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=_OPERATION_CODES[acl.operation],
+                    permission_type=_PERMISSION_CODES[acl.permission],
+                )
+                for acl in some
+            ]
+        )
+        response = await cluster.request(request, timeout=60)
+        for acl, answer in zip(some, response.results, strict=True):
+            outcome[acl] = _refusal(answer)
+    return outcome
+
+
+async def delete_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusal | None]:
+    """Delete exactly these ACLs; one that is gone already is a success."""
+    outcome: dict[Acl, Refusal | None] = {}
+    for some in _chunks(acls):
+        request = DeleteAclsRequest(
+            filters=[
+                DeleteAclsRequest.DeleteAclsFilter(
+                    resource_type_filter=_KIND_CODES[acl.kind],
+                    resource_name_filter=acl.name,
+                    pattern_type_filter=_PATTERN_CODES[acl.pattern],
+                    principal_filter=acl.principal,
+                    host_filter=acl.host,
+                    operation=_OPERATION_CODES[acl.operation],
+                    permission_type=_PERMISSION_CODES[acl.permission],
+                )
+                for acl in some
+            ]
+        )
+        response = await cluster.request(request, timeout=60)
+        for acl, answer in zip(some, response.filter_results, strict=True):
+            refusals = [_refusal(answer), *(_refusal(match) for match in answer.matching_acls)]
+            outcome[acl] = next((why for why in refusals if why is not None), None)
+    return outcome
+
+
+async def scram_users(cluster: Cluster) -> dict[str, list[str]] | Refusal:
+    """Users that have SCRAM credentials, and of which mechanisms. The credentials themselves nobody can read."""
+    if not cluster.supports(DescribeUserScramCredentialsRequest, 0):
+        return {}
+    response = await cluster.request(DescribeUserScramCredentialsRequest(users=None))
+    if response.error_code:
+        return Refusal(kerrors.for_code(response.error_code), response.error_message or "")
+    return {
+        user.user: sorted(
+            f"{MECHANISMS.get(c.mechanism, str(c.mechanism))} ({c.iterations} iterations)"
+            for c in user.credential_infos
+        )
+        for user in response.results
+        if not user.error_code
+    }
+
+
+def _refusal(answer: Any) -> Refusal | None:
+    if not answer.error_code:
+        return None
+    return Refusal(kerrors.for_code(answer.error_code), answer.error_message or "")
+
+
+def _chunks(acls: Iterable[Acl]) -> Iterable[list[Acl]]:
+    every = list(acls)
+    for start in range(0, len(every), ACLS_A_REQUEST):
+        yield every[start : start + ACLS_A_REQUEST]

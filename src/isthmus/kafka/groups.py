@@ -1,0 +1,249 @@
+"""Consumer groups on the wire: which there are, what they have committed, and committing for groups without members.
+
+Invariants:
+- an answer is about one group, and so is an error: a group that cannot be had is a value beside the others;
+- many groups cost few requests: coordinators are asked for in bulk, offsets of many groups are one OffsetFetch, and
+  commits (one group each, the protocol has no more) are on their way side by side;
+- a commit goes out without a member, which a coordinator takes only while the group has none, whichever protocol
+  its members would speak: the broker itself keeps us from writing under a consumer's feet.
+
+ListGroups tells state and type of classic and of KIP-848 groups alike, so nobody has to be described.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import kafka.errors as kerrors
+from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, Cluster
+from isthmus.kafka.offsets import Committed, Partition, by_topic
+
+# Names in one FindCoordinator, groups in one OffsetFetch: an answer of some 100 KB, which a broker makes in milliseconds.
+GROUPS_A_REQUEST = 200
+# Requests on their way to all brokers together; a broker works on one of a connection at a time.
+IN_FLIGHT = 64
+
+Error = type[Exception]
+Offsets = dict[Partition, Committed]
+# The coordinator's word for "it has members, and you are none of them".
+HAS_MEMBERS = (kerrors.UnknownMemberIdError, kerrors.IllegalGenerationError, kerrors.RebalanceInProgressError)
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(slots=True, frozen=True)
+class Group:
+    """A group as its coordinator lists it. ``kind`` is ``classic``, ``consumer`` (KIP-848), ``share`` or ``streams``."""
+
+    name: str
+    state: str
+    kind: str
+    protocol: str
+
+    @property
+    def empty(self) -> bool:
+        return self.state == "Empty"
+
+
+async def list_groups(cluster: Cluster, timeout: float = 30.0) -> dict[str, Group]:
+    """Every group that we may see. A broker lists the groups that it coordinates, so all are asked."""
+    deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
+    found: dict[str, Group] = {}
+    asked: set[int] = set()
+    while True:
+        try:
+            # A broker that is gone has handed its groups on: who is there is asked anew each time.
+            left = sorted(set((await cluster.metadata([])).brokers) - asked)
+            sent = [(n, cluster.send(ListGroupsRequest(states_filter=[], types_filter=[]), n)) for n in left]
+            for node, future in sent:
+                response = await future
+                if response.error_code:
+                    raise kerrors.for_code(response.error_code)(f"listing groups of broker {node}")
+                for g in response.groups:
+                    kind = (getattr(g, "group_type", "") or "classic").lower()
+                    found[g.group_id] = Group(g.group_id, g.group_state or "", kind, g.protocol_type or "")
+                asked.add(node)
+            return found
+        except (kerrors.RetriableError, kerrors.UnknownBrokerIdError):
+            if time.monotonic() > deadline:
+                raise
+            await cluster.loop.sleep(backoff)
+            backoff = min(LAST_BACKOFF, backoff * 1.6)
+
+
+async def offsets_of_groups(
+    cluster: Cluster, groups: Iterable[str], timeout: float = 60.0
+) -> dict[str, Offsets | Error]:
+    """What each group has committed, of all its partitions. An offset that a transaction is about to change is the old one."""
+    batched = cluster.supports(OffsetFetchRequest, 8)
+
+    def request(names: Sequence[str]) -> Any:
+        if not batched:
+            return OffsetFetchRequest(group_id=names[0], topics=None, require_stable=False, max_version=7)
+        kind = OffsetFetchRequest.OffsetFetchRequestGroup
+        asked = [kind(group_id=name, member_id=None, member_epoch=-1, topics=None) for name in names]
+        return OffsetFetchRequest(groups=asked, require_stable=False, min_version=8, max_version=9)
+
+    def read(names: Sequence[str], response: Any) -> dict[str, Offsets | Error]:
+        bodies = {g.group_id: g for g in response.groups} if batched else {names[0]: response}
+        return {name: _offsets(bodies[name]) if name in bodies else kerrors.UnknownError for name in names}
+
+    size = GROUPS_A_REQUEST if batched else 1
+    return await _ask_coordinators(cluster, list(groups), size, request, read, timeout)
+
+
+def _offsets(body: Any) -> Offsets | Error:
+    """One group's part of an answer; an error of one of its partitions is the group's, for a part would look like all."""
+    parts = [(t.name, p) for t in body.topics for p in t.partitions]
+    code = body.error_code or next((p.error_code for _, p in parts if p.error_code), 0)
+    if code:
+        error: Error = kerrors.for_code(code)
+        return error
+    return {
+        (name, p.partition_index): Committed(p.committed_offset, p.metadata or "")
+        for name, p in parts
+        if p.committed_offset >= 0
+    }
+
+
+async def commit_offsets_of_groups(
+    cluster: Cluster, wanted: Mapping[str, Mapping[Partition, Committed]], timeout: float = 60.0
+) -> dict[str, dict[Partition, Error] | Error]:
+    """Commit for groups without members: for each group what was refused, by partition, or why all of it was."""
+    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+
+    def request(names: Sequence[str]) -> Any:
+        offsets = wanted[names[0]]
+        topics = [
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.OffsetCommitRequestPartition(
+                        partition_index=p,
+                        committed_offset=offsets[topic, p].offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=offsets[topic, p].metadata,
+                    )
+                    for p in ids
+                ],
+            )
+            for topic, ids in by_topic(offsets).items()
+        ]
+        return OffsetCommitRequest(
+            group_id=names[0],
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=topics,
+            max_version=9,
+        )
+
+    def read(names: Sequence[str], response: Any) -> dict[str, dict[Partition, Error] | Error]:
+        refused: dict[Partition, Error] = {
+            (t.name, p.partition_index): kerrors.for_code(p.error_code)
+            for t in response.topics
+            for p in t.partitions
+            if p.error_code
+        }
+        kinds = set(refused.values())
+        # What concerns the group or its coordinator stands with each partition.
+        if len(kinds) == 1 and len(refused) == len(wanted[names[0]]):
+            return {names[0]: kinds.pop()}
+        return {names[0]: refused}
+
+    return await _ask_coordinators(cluster, [g for g, o in wanted.items() if o], 1, request, read, timeout)
+
+
+async def _ask_coordinators(
+    cluster: Cluster,
+    groups: list[str],
+    size: int,
+    request: Callable[[Sequence[str]], Any],
+    read: Callable[[Sequence[str], Any], dict[str, Answer | Error]],
+    timeout: float,
+) -> dict[str, Answer | Error]:
+    """Ask each group's coordinator, ``size`` groups a request; passing trouble is waited for until the time is up."""
+    answers: dict[str, Answer | Error] = {}
+    left, deadline, backoff = groups, time.monotonic() + timeout, FIRST_BACKOFF
+    while left:
+        nodes = await _coordinators(cluster, left)
+        bundles: dict[int, list[str]] = {}
+        for group in left:
+            node = nodes[group]
+            if isinstance(node, int):
+                bundles.setdefault(node, []).append(group)
+            else:
+                answers[group] = node
+        waiting: deque[tuple[list[str], Any]] = deque()
+        for node, names in bundles.items():
+            for at in range(0, len(names), size):
+                some = names[at : at + size]
+                waiting.append((some, cluster.send(request(some), node)))
+                if len(waiting) >= IN_FLIGHT:
+                    answers.update(await _answer(*waiting.popleft(), read))
+        while waiting:
+            answers.update(await _answer(*waiting.popleft(), read))
+        left = [group for group in left if _passing(answers[group])]
+        if left:
+            if time.monotonic() > deadline:
+                break
+            for group in left:
+                cluster.forget_coordinator(GROUP, group)
+            await cluster.loop.sleep(backoff)
+            backoff = min(LAST_BACKOFF, backoff * 1.6)
+    return answers
+
+
+async def _answer(
+    names: list[str], future: Any, read: Callable[[Sequence[str], Any], dict[str, Answer | Error]]
+) -> dict[str, Answer | Error]:
+    try:
+        return read(names, await future)
+    except (kerrors.RetriableError, kerrors.UnknownBrokerIdError) as error:
+        return dict.fromkeys(names, type(error))
+
+
+def _passing(answer: Any) -> bool:
+    if not isinstance(answer, type):
+        return False
+    # That a group rebalances means that it has members: a word about the group, not about the coordinator.
+    return issubclass(answer, (kerrors.RetriableError, kerrors.UnknownBrokerIdError)) and answer not in HAS_MEMBERS
+
+
+async def _coordinators(cluster: Cluster, groups: list[str]) -> dict[str, int | Error]:
+    """The broker that keeps each group, remembered by the cluster; asked for in bulk."""
+    known = cluster.known_coordinators(GROUP)
+    found: dict[str, int | Error] = {g: known[g] for g in groups if g in known}
+    unknown = [g for g in groups if g not in found]
+    bulk = cluster.supports(FindCoordinatorRequest, 4)
+    size = GROUPS_A_REQUEST if bulk else 1
+    sent: list[tuple[list[str], Any]] = []
+    for at in range(0, len(unknown), size):
+        some = unknown[at : at + size]
+        asked = (
+            FindCoordinatorRequest(key_type=GROUP, coordinator_keys=some, min_version=4)
+            if bulk
+            else FindCoordinatorRequest(key=some[0], key_type=GROUP, max_version=3)
+        )
+        sent.append((some, cluster.send(asked)))
+    for some, future in sent:
+        try:
+            response = await future
+        except (kerrors.RetriableError, kerrors.UnknownBrokerIdError) as error:
+            found.update(dict.fromkeys(some, type(error)))
+            continue
+        for group, answer in [(c.key, c) for c in response.coordinators] if bulk else [(some[0], response)]:
+            if answer.error_code:
+                found[group] = kerrors.for_code(answer.error_code)
+            else:
+                found[group] = answer.node_id
+                cluster.remember_coordinator(GROUP, group, answer.node_id)
+    return found

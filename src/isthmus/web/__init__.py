@@ -1,0 +1,1 @@
+"""What a browser or a scraper sees of a running process."""

@@ -1,0 +1,248 @@
+"""Modes, ids that are kept, clashes, and registries that fail: against a strict registry of our own.
+
+tests/strict_registry.py was written from the public specification of the Confluent API, because the real registry of the
+sandbox has no modes. What works with a real registry is shown in test_schemas.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import links
+import pytest
+import trustme
+from links import Message
+from test_schemas import applied, apply, ask, framed, linked, plan, register, version, versions
+
+from isthmus.config import Registry
+from isthmus.control.ends import Ends
+from isthmus.control.memory import remember
+from isthmus.control.registry import RegistryClient
+from isthmus.control.registry_mode import promote
+from isthmus.engine.check import check_live
+from isthmus.errors import AuthenticationFailed, ConnectionFailed
+from isthmus.sandbox import KafkaSite
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from strict_registry import StrictRegistry
+
+A, B, C = (json.dumps({"type": "enum", "name": name, "symbols": ["S"]}) for name in "ABC")
+Sites = tuple[KafkaSite, KafkaSite]
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[StrictRegistry, StrictRegistry]]:
+    with StrictRegistry() as east, StrictRegistry() as west:
+        yield east, west
+
+
+def test_ids_and_versions_are_kept_by_import(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    east, west = pair
+    register(east, "one", A)
+    register(east, "gone", B)
+    register(east, "one", C)
+    ask(east.url, "DELETE", "/subjects/one/versions/1")
+    holds = [{"name": "C", "subject": "one", "version": 2}]
+    register(east, "two", '{"type":"array","items":"C"}', references=holds)
+    setup = linked(east_and_west, east, west, {"exclude": "gone", "ids": "keep"})
+    assert applied(setup) == {"one": "create", "two": "create"}
+    assert version(west, "one", 2) == version(east, "one", 2)
+    assert version(west, "two", 1) == version(east, "two", 1)
+    assert west.modes == {"": "READWRITE"}, "closed again"
+
+    # An id that means another schema there is refused, and the plan names both.
+    register(west, "squatter", '{"type":"fixed","name":"Q","size":2}')
+    register(east, "three", '{"type":"fixed","name":"T","size":4}')
+    blocked = plan(setup)["three"]
+    assert blocked.action == "blocked"
+    assert "three v1 at east" in blocked.why.replace(east_and_west[0].name, "east")
+    assert "squatter v1" in blocked.why
+    assert versions(west, "three") is None
+
+
+def test_a_standby_is_readonly_for_others_until_it_is_promoted(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    register(east, "one", A)
+    setup = linked(east_and_west, east, west, {"standby": True})
+    assert applied(setup) == {"*": "alter", "one": "create"}
+    with pytest.raises(AssertionError, match="read-only"):
+        register(west, "mine", B)
+    register(east, "one", B)
+    assert applied(setup) == {"one": "grow"}
+    # A run that was killed left a subject open: the next one closes it.
+    link = setup.config.links[setup.link]
+    with Ends(link, setup.config.sites[link.source], setup.config.sites[link.target]) as ends:
+        ends.loop.run(remember, ends.target, link.name, {("schema-mode", "one"): ""})
+    west.modes["one"] = "READWRITE"
+    assert applied(setup) == {"one": "alter"}
+    assert west.modes == {"": "READONLY"}
+    assert versions(west, "one") == [1, 2]
+
+    with_promotion = RegistryClient.of(setup.config.sites[east_and_west[1].name])
+    assert promote(with_promotion)
+    with_promotion.close()
+    register(west, "mine", C)
+
+
+def test_history_levels_metadata_and_secrets(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """What the source accepted before its level was set is accepted; rule sets are stripped where asked; credentials are
+    used, and never told."""
+    east, west = pair
+    register(east, "one", A, metadata={"properties": {"owner": "me"}}, ruleSet={"domainRules": []})
+    ask(east.url, "PUT", "/config/one", {"compatibility": "NONE"})
+    register(east, "one", '{"type":"enum","name":"A","symbols":["X"],"incompatible":true}')
+    ask(east.url, "PUT", "/config/one", {"compatibility": "FULL_TRANSITIVE"})
+    register(east, "free", B)
+    west.authorization = "Basic " + base64.b64encode(b"me:hush-hush").decode()
+    account = {"url": west.url, "username": "me", "password": "hush-hush"}
+    setup = linked(east_and_west, east, account, {"normalize": True})
+    assert applied(setup) == {"one": "create", "free": "create"}
+    assert west.versions["one"][1]["metadata"] == {"properties": {"owner": "me"}}
+    assert west.levels == {"one": "FULL_TRANSITIVE"}, "only where it is set, and after the history"
+    assert any("normalize=true" in asked for asked in west.asked)
+    # Unset at the source: unset at the destination, where we had set it.
+    ask(east.url, "DELETE", "/config/one")
+    assert applied(setup) == {"one": "alter"}
+    assert west.levels == {}
+
+    bare = linked(east_and_west, east, account, {"serverless": True, "rename": "bare.{subject}"})
+    applied(bare)
+    assert "metadata" not in west.versions["bare.one"][1]
+    assert "ruleSet" not in west.versions["bare.one"][1]
+
+    wrong = linked(east_and_west, east, {**account, "password": "hush-hush-2"}, "/.*/")
+    (problem,) = (problem for problem in check_live(wrong.config) if problem.loc[0] == "sites")
+    assert problem.loc == ("sites", east_and_west[1].name, "registry")
+    assert "hush" not in problem.problem
+    (blocked,) = plan(wrong).values()
+    assert blocked.action == "blocked"
+    assert west.url in blocked.why
+    assert "hush" not in blocked.why
+
+
+def test_nothing_is_asked_twice(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """Cost is linear: so many requests for each new version, and three for each subject that is in step."""
+    east, west = pair
+    for number in range(40):
+        for size in range(1, 4):
+            register(east, f"s{number}", json.dumps({"type": "fixed", "name": f"F{number}", "size": size}))
+    setup = linked(east_and_west, east, west, "/.*/")
+    east.asked.clear()
+    apply(setup)
+    first = len(east.asked) + len(west.asked)
+    assert first <= 40 * (2 + 3 + 3) + 10
+    east.asked.clear()
+    west.asked.clear()
+    assert apply(setup) == {}
+    assert len(east.asked) + len(west.asked) <= 3 * 40 + 10
+
+
+def test_a_registry_that_fails(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """5xx is tried again; a registry that stays away is told by name; data with known ids goes on meanwhile, and a record
+    with an unknown id waits until the registry is back."""
+    east, west = pair
+    first = register(east, "one", A)
+    register(west, "taken", C)
+    topic = links.create_topic(east_and_west[0], links.new_name("down"), 2)
+    quick = [{"url": registry.url, "retry_for": "2s", "timeout": "1s"} for registry in (east, west)]
+    rules = [{"schema_ids": {}}]
+    setup = linked(east_and_west, *quick, "/.*/", topics=[topic], rules=rules)
+    west.failing = 3
+    applied(setup)
+    becomes = version(west, "one", 1)["id"]
+
+    west.failing = 10**6
+    started = time.monotonic()
+    (blocked,) = plan(setup).values()
+    assert blocked.action == "blocked"
+    assert "503" in blocked.why
+    assert west.url in blocked.why
+    assert time.monotonic() - started < 30
+
+    second = register(east, "one", B)
+    with links.Replicator(setup):
+        links.produce(east_and_west[0], topic, [Message(framed(second, b"new"))])
+        links.produce(east_and_west[0], topic, [Message(framed(first, b"old"), partition=1)])
+        links.wait_for_records(east_and_west[1], topic, 1)
+        found = links.read(east_and_west[1], topic)
+        assert [record.value for record in found[1]] == [framed(becomes, b"old")]
+        assert found[0] == []
+        west.failing = 0
+        links.wait_for_records(east_and_west[1], topic, 2)
+    (value,) = (record.value for record in links.read(east_and_west[1], topic)[0])
+    assert value is not None
+    assert struct.unpack(">I", value[1:5])[0] == version(west, "one", 2)["id"]
+
+
+def test_a_run_that_breaks_off_is_finished_by_the_next(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    for number in range(20):
+        for size in (1, 2):
+            register(east, f"s{number}", json.dumps({"type": "fixed", "name": f"F{number}", "size": size}))
+    setup = linked(east_and_west, east, {"url": west.url, "retry_for": "200ms"}, "/.*/")
+    west.dies_after = 30
+    outcomes = apply(setup).values()
+    done, failed = [o for o in outcomes if o.done], [o for o in outcomes if not o.done]
+    assert len(done) + len(failed) == 20
+    assert 0 < len(failed) < 20
+    assert all(west.url in outcome.error for outcome in failed)
+
+    west.failing = 0
+    assert set(applied(setup).values()) == {"grow"}
+    expected = {f"s{number}": version(east, f"s{number}", 2)["schema"] for number in range(20)}
+    assert {subject: numbers[2]["schema"] for subject, numbers in west.versions.items()} == expected
+    assert all(len(numbers) == 2 for numbers in west.versions.values())
+
+
+def test_https_and_tokens(tmp_path: Path) -> None:
+    """The authority that the site names is trusted and no other; a token from a file is read anew."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    token = tmp_path / "token"
+    token.write_text("first-word")
+    with StrictRegistry(context) as registry:
+        registry.authorization = "Bearer second-word"
+        given = {"url": registry.url, "token": {"file": str(token)}, "retry_for": "1s"}
+        client = RegistryClient(Registry.model_validate({**given, "tls": {"ca": str(tmp_path / "ca.pem")}}), "west")
+        with pytest.raises(AuthenticationFailed, match="Unauthorized") as refusal:
+            client.get("/subjects")
+        assert "word" not in str(refusal.value)
+        token.write_text("second-word\n")
+        assert client.get("/subjects") == []
+        client.close()
+        stranger = RegistryClient(Registry.model_validate(given), "west")
+        with pytest.raises(ConnectionFailed, match="certificate verify failed"):
+            stranger.get("/subjects")
+        stranger.close()
+
+
+def test_two_at_once(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """Two runs that know nothing of each other, while the source changes, end in one state."""
+    east, west = pair
+    for number in range(20):
+        for size in (1, 2):
+            register(east, f"s{number}", json.dumps({"type": "fixed", "name": f"F{number}", "size": size}))
+    setup = linked(east_and_west, east, west, "/.*/")
+
+    def later() -> None:
+        register(east, "s0", json.dumps({"type": "fixed", "name": "F0", "size": 3}))
+
+    links.in_threads([lambda: apply(setup), lambda: apply(setup), later])
+    applied(setup)
+    assert {subject: len(numbers) for subject, numbers in west.versions.items()} == {
+        f"s{number}": 3 if number == 0 else 2 for number in range(20)
+    }
