@@ -116,7 +116,9 @@ def tasks(bench: Bench) -> Iterator[Row]:
         yield {"spark": master, **bench.copy(2_000_000, 100, system)}
     cluster = bench.box.spark(workers=2)
     try:
-        system = Isthmus(options={"tasks": 2}, spark={"spark.master": cluster.master_url, "spark.executor.memory": "512m"})
+        system = Isthmus(
+            options={"tasks": 2}, spark={"spark.master": cluster.master_url, "spark.executor.memory": "512m"}
+        )
         yield {"spark": "standalone, two workers", **bench.copy(2_000_000, 100, system)}
     finally:
         cluster.stop()

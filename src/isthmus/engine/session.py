@@ -71,13 +71,21 @@ class Spark:
         return self._context
 
     def check(self) -> None:
-        """Raise why Spark could not be started, if so."""
+        """Raise why Spark could not be started, or that it has died since."""
         if self._error is not None:
             raise self._error
+        if self._context is not None and self._context._gateway.proc.poll() is not None:
+            raise IsthmusError("Spark's JVM has died; nothing is lost, and the next `isthmus run` goes on from there")
+
+    def check_running(self) -> None:
+        """Raise when Spark has given up: its cluster is gone, say."""
+        self.check()
+        if self._context is not None and self._context._jsc.sc().isStopped():
+            raise IsthmusError("Spark has stopped, as when its cluster is gone; see its log, and start isthmus again")
 
     def stop(self) -> None:
         self._thread.join()
-        if self._context is not None:
+        if self._context is not None and self._context._gateway.proc.poll() is None:
             self._context.stop()
 
 

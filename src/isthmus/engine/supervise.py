@@ -133,6 +133,8 @@ class LinkRun:
 
     def _leasing_ended(self, ended: Leasing) -> None:
         self.leasing = None
+        assert self.spark is not None
+        self.spark.check_running()
         text = str(ended.error)
         error = ended.error if isinstance(ended.error, IsthmusError) else error_from(text)
         if error is not None and type(error).__name__ in _FATAL:
