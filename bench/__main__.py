@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from bench.compare import KEPT, ROOT, compare, console, ratios, save, show, summary
-from bench.plot import bars
+from bench.pages import write
 from isthmus.records.warm import warm
 
 
@@ -42,6 +42,7 @@ def main() -> int:
         from bench.scale import scale
 
         scale(about, options.only)
+        write()
     else:
         rows, details = compare(options.quick)
         # A quick run is for a glance; what is kept, and shown in docs/, is of a whole one.
@@ -53,7 +54,7 @@ def main() -> int:
             console.print(line)
         if not options.quick:
             save(KEPT / "details.json", about | details | {"seconds": round(time.monotonic() - began)})
-            bars(table_rows, ROOT.parent / "docs" / "throughput.svg", f"records a second ({about['commit']})")
+            write()
         console.print(f"rows are in {output}")
     console.print(f"took {time.monotonic() - began:.0f} s")
     return 0
