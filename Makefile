@@ -5,7 +5,7 @@ READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit format reference fuzz lock clean
+.PHONY: help setup demo bench test lint types unit format reference fuzz lock clean
 
 help: ## explain every target
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,6 +24,9 @@ setup: $(READY) ## make the virtual environment and compile the kernels once
 
 demo: $(READY) ## two real clusters, live traffic, a replicator that is killed and goes on, and the proof (< 3 min)
 	@$(BIN)/python tools/demo.py
+
+bench: $(READY) ## side by side with peers; QUICK=1: under 5 minutes, SCALE=1: how cost grows
+	@$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(SCALE),--scale)
 
 test: lint types $(READY) ## lint, types and the whole test-suite (what CI runs)
 	$(BIN)/python -m pytest

@@ -65,7 +65,7 @@ class Meter(threading.Thread):
         super().__init__(daemon=True)
         self._root, self._every = root, every
         self._over = threading.Event()
-        self.peak_rss = self.peak_pss = 0
+        self.peak_rss = self.peak_pss = self.pss = 0
         self.cpu = 0.0
         self.start()
 
@@ -73,8 +73,8 @@ class Meter(threading.Thread):
         while not self._over.is_set():
             pids = tree(self._root)
             self.cpu = max(self.cpu, cpu_seconds(pids))
-            rss, pss = resident_bytes(pids)
-            self.peak_rss, self.peak_pss = max(self.peak_rss, rss), max(self.peak_pss, pss)
+            rss, self.pss = resident_bytes(pids)
+            self.peak_rss, self.peak_pss = max(self.peak_rss, rss), max(self.peak_pss, self.pss)
             self._over.wait(self._every)
 
     def now(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,34 @@ def bars(rows: list[dict[str, Any]], path: Path, title: str, value: str = "recor
     path.write_text(
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y}" font-family="sans-serif" font-size="13">'
         f'<rect width="{WIDTH}" height="{y}" fill="#ffffff"/><text x="10" y="24" font-size="16">{title}</text>'
+        + "".join(parts)
+        + "</svg>\n"
+    )
+
+
+def curve(
+    points: list[tuple[float, float]], path: Path, title: str, x_name: str, y_name: str, logarithmic: bool = True
+) -> None:
+    """A line through a few points; the x axis is logarithmic unless told otherwise."""
+    width, height, left, bottom, top = 640, 320, 80, 50, 40
+    scaled = [math.log10(x) if logarithmic else x for x, _ in points]
+    low, high = min(scaled), max(scaled)
+    most = max(y for _, y in points) * 1.1 or 1.0
+    parts, places = [], []
+    for (x, y), at in zip(points, scaled, strict=True):
+        across = left + (at - low) / ((high - low) or 1) * (width - left - 40)
+        down = height - bottom - y / most * (height - bottom - top)
+        places.append(f"{across:.0f},{down:.0f}")
+        parts.append(f'<circle cx="{across:.0f}" cy="{down:.0f}" r="4" fill="#2563eb"/>')
+        parts.append(f'<text x="{across:.0f}" y="{down - 9:.0f}" text-anchor="middle" font-size="11">{y:,.4g}</text>')
+        parts.append(f'<text x="{across:.0f}" y="{height - bottom + 18}" text-anchor="middle">{x:,g}</text>')
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">'
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/><text x="10" y="22" font-size="15">{title}</text>'
+        f'<line x1="{left}" y1="{height - bottom}" x2="{width - 20}" y2="{height - bottom}" stroke="#9ca3af"/>'
+        f'<polyline points="{" ".join(places)}" fill="none" stroke="#2563eb" stroke-width="2"/>'
+        f'<text x="{width / 2}" y="{height - 10}" text-anchor="middle">{x_name}</text>'
+        f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">{y_name}</text>'
         + "".join(parts)
         + "</svg>\n"
     )

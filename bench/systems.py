@@ -37,6 +37,12 @@ class Task:
     compression: str
     directory: Path
     run_id: str
+    west_address: str = ""
+    """Where the replicator finds the destination, when that is not where the measurement does."""
+
+    @property
+    def destination(self) -> str:
+        return self.west_address or self.west.bootstrap
 
 
 class System(Protocol):
@@ -70,15 +76,17 @@ class Isthmus:
     delivery: str = "exactly-once"
     options: dict[str, object] | None = None
     spark: dict[str, str] | None = None
+    python_path: Path | None = None
     label: str = "isthmus"
 
     @property
     def name(self) -> str:
         return self.label
 
-    def start(self, task: Task) -> subprocess.Popen[bytes]:
+    def write(self, task: Task) -> Path:
+        """The configuration for a task."""
         document = {
-            "sites": {"east": task.east.site_yaml(), "west": task.west.site_yaml()},
+            "sites": {"east": task.east.site_yaml(), "west": {"bootstrap": task.destination}},
             "links": {
                 f"bench-{task.run_id}": {
                     "from": "east",
@@ -92,8 +100,16 @@ class Isthmus:
         }
         path = task.directory / f"isthmus-{task.run_id}.yaml"
         path.write_text(json.dumps(document))
-        command = [sys.executable, "-m", "isthmus.cli", "run", "--json", "--config", str(path)]
-        return _spawn(command, task.directory / f"isthmus-{task.run_id}.log")
+        return path
+
+    def start(self, task: Task) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "isthmus.cli", "run", "--json", "--config", str(self.write(task))]
+        environment = {**os.environ}
+        if self.python_path is not None:
+            environment["PYTHONPATH"] = os.pathsep.join(
+                [str(self.python_path), *filter(None, [environment.get("PYTHONPATH")])]
+            )
+        return _spawn(command, task.directory / f"isthmus-{task.run_id}.log", environment)
 
 
 def _free_port() -> int:
@@ -102,7 +118,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-# Tuned: large fetches and batches, several tasks, nothing switched on that the comparison does not need.
+# Several tasks, and nothing switched on that the comparison does not need; tuned: large fetches and batches.
 MIRROR_PROPERTIES = """
 clusters = east, west
 east.bootstrap.servers = {east}
@@ -126,6 +142,9 @@ sync.topic.acls.enabled = false
 sync.group.offsets.enabled = false
 refresh.topics.interval.seconds = 30
 offset.flush.interval.ms = 5000
+west.producer.compression.type = {compression}
+"""
+MIRROR_TUNED = """
 east.consumer.max.poll.records = 5000
 east.consumer.fetch.max.bytes = 52428800
 east.consumer.max.partition.fetch.bytes = 4194304
@@ -135,7 +154,6 @@ west.producer.linger.ms = 5
 west.producer.buffer.memory = 134217728
 west.producer.max.request.size = 4194304
 west.producer.send.buffer.bytes = 1048576
-west.producer.compression.type = {compression}
 """
 MIRROR_EXACTLY_ONCE = """
 west.exactly.once.source.support = enabled
@@ -151,17 +169,20 @@ class MirrorMaker:
 
     delivery: str = "at-least-once"
     tasks: int = 2
+    tuned: bool = True
     name: str = "mirrormaker2"
 
     def start(self, task: Task) -> subprocess.Popen[bytes]:
         jars = fetch(MIRROR)
         text = MIRROR_PROPERTIES.format(
             east=task.east.bootstrap,
-            west=task.west.bootstrap,
+            west=task.destination,
             topic=task.topic,
             tasks=self.tasks,
             compression=task.compression,
         )
+        if self.tuned:
+            text += MIRROR_TUNED
         if self.delivery == "exactly-once":
             text += MIRROR_EXACTLY_ONCE.format(port=_free_port())
         path = task.directory / f"mm2-{task.run_id}.properties"

@@ -4,7 +4,6 @@ python -m isthmus.cli run          the driver
   java ... SparkSubmit             its JVM: the local executor, or only the scheduler on a cluster
     python -m isthmus.engine.daemon    forks workers
       (the same name)                  a worker: copies under a lease
-    python ... streaming_source_runner the planner
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 DAEMON = "isthmus.engine.daemon"
-PLANNER = "python_streaming_source_runner"
 END_SECONDS = 60.0
 START_SECONDS = 120.0
 
@@ -117,9 +115,6 @@ class Replicator:
     def workers(self) -> list[int]:
         return [p.pid for p in self._named(f"-m {DAEMON}") if p.parent != self.jvm()]
 
-    def planners(self) -> list[int]:
-        return [p.pid for p in self._named(f".{PLANNER}")]
-
     def _named(self, words: str) -> list[Process]:
         return [p for p in self.parts() if words in p.command]
 
@@ -133,7 +128,7 @@ class Replicator:
         wait_until_gone(started)
 
     def kill_jvm(self) -> int:
-        """kill -9 of the JVM: the driver, the workers and the planner must end by themselves; the driver's exit code."""
+        """kill -9 of the JVM: the driver and the workers must end by themselves; the driver's exit code."""
         started = [p.pid for p in self.parts()]
         os.kill(self.jvm(), signal.SIGKILL)
         code = self.wait()

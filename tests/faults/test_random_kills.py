@@ -167,7 +167,7 @@ def test_drivers_workers_and_brokers_killed_under_load(
 ) -> None:
     source, target = pair
     scene = make_scene(source, target, tasks=2)
-    hits = ["worker"] * 3 + ["daemon", "planner", "jvm", "driver", "source", "destination", "destination"]
+    hits = ["worker"] * 3 + ["daemon", "jvm", "driver", "source", "destination", "destination"]
     rng.shuffle(hits)
     with scene.judge() as judge, scene.load() as load:
         run = replicate(scene)
@@ -186,7 +186,7 @@ def test_drivers_workers_and_brokers_killed_under_load(
                 broker.kill()
                 broker.start()
             else:
-                found = {"worker": run.workers, "daemon": run.daemons, "planner": run.planners}[hit]()
+                found = {"worker": run.workers, "daemon": run.daemons}[hit]()
                 os.kill(rng.choice(found), signal.SIGKILL)
             judge.follow(load)
             print(f"kill {number}: {hit}; caught up after {time.monotonic() - moment:.1f} s")

@@ -587,7 +587,7 @@ def test_secrets_stay_secret(guarded: dict[str, KafkaSite], unique_topic: Name, 
             for what in ("cmdline", "environ"):
                 assert SECRET.encode() not in Path(f"/proc/{pid}/{what}").read_bytes()
         written = [path for path in tmp_path.rglob("*") if path.is_file()]
-        assert written  # Spark's own files are there
+        assert any(tmp_path.iterdir())  # Spark's own place; what a task is given never goes through a file
         assert not [path for path in written if SECRET.encode() in path.read_bytes()]
         started.interrupt()
         answer = started.finish()

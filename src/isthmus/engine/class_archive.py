@@ -28,7 +28,7 @@ def archive_path() -> Path | None:
         return None
     real = Path(java).resolve()
     jars = Path(spark.origin).parent / "jars"
-    identity = hashlib.sha256(f"{real} {real.stat().st_mtime_ns} {jars} {jars.stat().st_mtime_ns}".encode())
+    identity = hashlib.sha256(f"{_TRAINING} {real} {real.stat().st_mtime_ns} {jars} {jars.stat().st_mtime_ns}".encode())
     cache = Path(os.environ.get("ISTHMUS_CACHE") or Path.home() / ".cache" / "isthmus")
     return cache / "archives" / f"spark-{identity.hexdigest()[:16]}.jsa"
 
@@ -44,7 +44,7 @@ def java_options() -> str:
 
 
 def make() -> Path | None:
-    """Run a small streaming query and keep the classes that it loaded. Any failure leaves things as they are."""
+    """Run a few small jobs and keep the classes that it loaded. Any failure leaves things as they are."""
     path = archive_path()
     if path is None or path.exists():
         return path
@@ -52,7 +52,7 @@ def make() -> Path | None:
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch, "spark.jsa")
         subprocess.run(
-            [sys.executable, "-c", _TRAINING, str(made), scratch],
+            [sys.executable, "-c", _TRAINING, str(made)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -66,34 +66,17 @@ def make() -> Path | None:
 
 
 _TRAINING = """
-import sys, time
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from isthmus.engine.session import JAVA_OPTIONS, build_session
+import sys
+from isthmus.engine.session import JAVA_OPTIONS, build_context
 
-class Reader(DataSourceStreamReader):
-    def initialOffset(self): return {"n": 0}
-    def latestOffset(self, start, limit=None): return {"n": start["n"] + 1}
-    def partitions(self, start, end): return [InputPartition(0)]
-    def read(self, partition): yield (1,)
-
-class Source(DataSource):
-    @classmethod
-    def name(cls): return "training"
-    def schema(self): return "n int"
-    def streamReader(self, schema): return Reader()
-
-archive, scratch = sys.argv[1:]
-options = f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={archive} -Xlog:cds=off -Xlog:cds+dynamic=off"
-spark = build_session({"spark.driver.extraJavaOptions": options}, 1)
-spark.dataSource.register(Source)
-stream = spark.readStream.format("training").load().writeStream.format("noop")
-query = stream.option("checkpointLocation", scratch + "/checkpoint").start()
-deadline = time.monotonic() + 90
-while len(query.recentProgress) < 2 and query.isActive and time.monotonic() < deadline:
-    time.sleep(0.05)
-query.stop()
-gateway = spark.sparkContext._gateway
-spark.stop()
+options = f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={sys.argv[1]} -Xlog:cds=off -Xlog:cds+dynamic=off"
+context = build_context({"spark.driver.extraJavaOptions": options}, 2)
+for _ in range(3):
+    context.setJobGroup("training", "training", interruptOnCancel=True)
+    context.parallelize(range(2), 2).mapPartitions(list).collect()
+context.cancelJobGroup("training")
+gateway = context._gateway
+context.stop()
 process = gateway.proc
 gateway.shutdown()
 process.stdin.close()

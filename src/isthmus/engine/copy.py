@@ -74,6 +74,9 @@ from isthmus.rules import compile_rules
 
 # A transaction under load: large enough that its fixed cost vanishes, small enough that losing one is cheap.
 TRANSACTION_BYTES = 64 << 20
+# The first transaction of a lease is this long at most, and each may be twice as long as the one before, up to the link's
+# commit interval: what was waiting is visible at once, and a long backlog soon pays for few commits.
+FIRST_SECONDS = 0.05
 # A partition's runs of one transaction become one record of the map, a byte or so each: far below a record's limit.
 TRANSACTION_RUNS = 200_000
 # A transaction that its owner forgot is aborted by the broker after this long; until then it hides what comes after
@@ -154,6 +157,7 @@ class Copier:
         self._next_control = 0.0
         self._next_report = 0.0
         self._polling_control = False
+        self._longest = FIRST_SECONDS
         self._touched: dict[Partition, _Copying] = {}
         self._runs = 0
         self._deadline = time.monotonic() + lease.seconds
@@ -397,7 +401,7 @@ class Copier:
                     await self._signal.wait(1.0)
                     self._producer.check()
                 full = size >= TRANSACTION_BYTES or self._runs >= TRANSACTION_RUNS
-                if not full and time.monotonic() - opened < self._link.commit_interval:
+                if not full and time.monotonic() - opened < min(self._longest, self._link.commit_interval):
                     # Let the loop send what was queued and read what has come.
                     await self._loop.sleep(0)
                     continue
@@ -412,6 +416,7 @@ class Copier:
                 await self._signal.wait(0.05)
                 continue
             await self._commit()
+            self._longest = min(self._link.commit_interval, self._longest * 2)
             return
 
     def _idle_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Runs links in one Spark session until told to stop, until they have caught up, or for a while."""
+"""Runs links in one Spark application until told to stop, until they have caught up, or for a while."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from isthmus.config import Config
 from isthmus.engine.job import Job
-from isthmus.engine.session import build_session, cores, slots_for
+from isthmus.engine.session import Spark, cores, slots_for
 from isthmus.engine.snapshot import LinkState
 from isthmus.engine.supervise import Event, LinkRun
 from isthmus.errors import Interrupted, IsthmusError, UsageError
@@ -17,7 +17,7 @@ TICK_SECONDS = 0.1
 
 
 class Runner:
-    """One process, one session, one query a link. ``stop`` may be called from a signal handler."""
+    """One process, one Spark application, one thread of leases a link. ``stop`` may be called from a signal handler."""
 
     def __init__(
         self,
@@ -69,17 +69,16 @@ class Runner:
             for probe in probes:
                 stack.callback(probe.close)
                 probe.prepare()
-            spark = build_session(options, sum(max(1, job.slots) for job in jobs))
+            spark = Spark(options, sum(max(1, job.slots) for job in jobs))
             stack.callback(spark.stop)
-            spark.sparkContext.setLogLevel("ERROR")
             for probe in probes:
                 if probe.job.slots == 0:
-                    total = max(1, spark.sparkContext.defaultParallelism)
+                    total = max(1, spark.context().defaultParallelism)
                     probe.job = Job(probe.job.link, probe.job.source, probe.job.target, max(1, total // len(jobs)))
                 probe.spark = spark
                 runs.append(probe)
             try:
-                self._loop(runs, until_caught_up, duration)
+                self._loop(spark, runs, until_caught_up, duration)
             finally:
                 for run in runs:
                     run.ask_to_stop()
@@ -88,10 +87,11 @@ class Runner:
                 self._last_look(runs)
         return self._outcome(runs)
 
-    def _loop(self, runs: list[LinkRun], until_caught_up: bool, duration: float | None) -> None:
+    def _loop(self, spark: Spark, runs: list[LinkRun], until_caught_up: bool, duration: float | None) -> None:
         deadline = None if duration is None else time.monotonic() + duration
         shown = 0.0
         while not self._stopping:
+            spark.check()
             for run in runs:
                 run.tick()
             if any(run.failed is not None for run in runs):

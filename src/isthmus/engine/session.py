@@ -1,4 +1,4 @@
-"""The Spark session that links run in: quiet, small, with the right interpreter, local unless told otherwise."""
+"""The Spark application that links run in: quiet, small, with the right interpreter, local unless told otherwise."""
 
 from __future__ import annotations
 
@@ -49,9 +49,49 @@ def local_master(master: str, needed: int) -> str:
     return master
 
 
-def build_session(options: Mapping[str, str], needed: int) -> Any:
-    """A session for ``needed`` parallel tasks."""
-    from pyspark.sql import SparkSession
+class Spark:
+    """Spark, being started: what does not need it yet (reaching the sites, planning) goes on meanwhile."""
+
+    def __init__(self, options: Mapping[str, str], needed: int) -> None:
+        self._context: Any = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._start, args=(options, needed), name="start of Spark", daemon=True)
+        self._thread.start()
+
+    def _start(self, options: Mapping[str, str], needed: int) -> None:
+        try:
+            self._context = build_context(options, needed)
+        except BaseException as error:
+            self._error = error
+
+    def context(self) -> Any:
+        """The Spark context, as soon as it is there. Raises why it could not be started."""
+        self._thread.join()
+        self.check()
+        return self._context
+
+    def check(self) -> None:
+        """Raise why Spark could not be started, or that it has died since."""
+        if self._error is not None:
+            raise self._error
+        if self._context is not None and self._context._gateway.proc.poll() is not None:
+            raise IsthmusError("Spark's JVM has died; nothing is lost, and the next `isthmus run` goes on from there")
+
+    def check_running(self) -> None:
+        """Raise when Spark has given up: its cluster is gone, say."""
+        self.check()
+        if self._context is not None and self._context._jsc.sc().isStopped():
+            raise IsthmusError("Spark has stopped, as when its cluster is gone; see its log, and start isthmus again")
+
+    def stop(self) -> None:
+        self._thread.join()
+        if self._context is not None and self._context._gateway.proc.poll() is None:
+            self._context.stop()
+
+
+def build_context(options: Mapping[str, str], needed: int) -> Any:
+    """Spark for ``needed`` parallel tasks."""
+    from pyspark import SparkConf, SparkContext
 
     chosen = dict(options)
     master = local_master(chosen.pop("spark.master", "local[*]"), needed)
@@ -62,12 +102,12 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
         "spark.task.maxFailures": str(TASK_ATTEMPTS),
         "spark.pyspark.python": sys.executable,
         "spark.python.daemon.module": "isthmus.engine.daemon",
-        "spark.sql.streaming.minBatchesToRetain": "2",
-        "spark.sql.streaming.numRecentProgressUpdates": "5",
         # A lease is not idle work that another node could do faster.
         "spark.speculation": "false",
         "spark.scheduler.mode": "FAIR",
-        "spark.sql.shuffle.partitions": "1",
+        "spark.log.level": "ERROR",
+        # Leases travel in the task's closure; Spark would write a large one to a file, and a lease holds secrets.
+        "spark.broadcast.UDFCompressionThreshold": "1g",
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_options()}".strip(),
     }
     if master.startswith("local") or "127.0.0.1" in master:
@@ -75,12 +115,10 @@ def build_session(options: Mapping[str, str], needed: int) -> Any:
         settings["spark.driver.host"] = "127.0.0.1"
     settings.update(chosen)
     os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
-    builder = SparkSession.builder.master(master)
-    for key, value in settings.items():
-        builder = builder.config(key, value)
+    conf = SparkConf().setMaster(master).setAll(list(settings.items()))
     try:
-        with _stderr_to_log(), _no_search_for_sources(), _own_interrupts():
-            return builder.getOrCreate()
+        with _stderr_to_log(), _own_interrupts():
+            return SparkContext(conf=conf)
     except Exception as error:
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
         reason = next((line for line in lines if "Exception" in line), lines[0] if lines else type(error).__name__)
@@ -99,21 +137,6 @@ def _own_interrupts() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, kept)
-
-
-@contextlib.contextmanager
-def _no_search_for_sources() -> Iterator[None]:
-    """Spark would start Python twice more to search it for data sources; ours is handed to it. It searches the
-    driver's Python, so it is told of none. What runs our source is ``spark.pyspark.python``."""
-    kept = os.environ.get("PYSPARK_DRIVER_PYTHON")
-    os.environ["PYSPARK_DRIVER_PYTHON"] = os.path.join(os.sep, "none")
-    try:
-        yield
-    finally:
-        if kept is None:
-            del os.environ["PYSPARK_DRIVER_PYTHON"]
-        else:
-            os.environ["PYSPARK_DRIVER_PYTHON"] = kept
 
 
 _LOG = os.path.join(tempfile.gettempdir(), f"isthmus-spark-{os.getuid()}.log")

@@ -1,22 +1,18 @@
-"""The driver's side of a run: starts one query a link, watches, deals anew when something changed, stops cleanly.
+"""The driver's side of a run: starts the leasing of a link, watches, deals anew when something changed, stops cleanly.
 
 States of a link's run:
 
     starting ──> running ──> stopping ──> ended
-       ^            │ query failed, or a slot fell silent
+       ^            │ a task failed for good, or a slot fell silent
        └── backoff ─┘        (an error that retrying will not cure ends the run with it)
 
-Stopping: the control line names our run, tasks commit and return, and only then the query is stopped; so Ctrl-C ends
+Stopping: the control line names our run, tasks commit and return, and only then leasing is stopped; so Ctrl-C ends
 at a transaction boundary. A task that cannot be reached any more is cut off after a while: exactly-once makes that
 safe, it only costs the open transaction.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,10 +24,11 @@ from isthmus import errors
 from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.job import Job
-from isthmus.engine.plan import check_identity, ensure_state_topics
+from isthmus.engine.plan import Planner, check_identity, ensure_state_topics
+from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
-from isthmus.engine.spark_source import ERROR_MARK, lease_source
 from isthmus.engine.steer import steer
+from isthmus.engine.tasks import Leasing, error_from
 from isthmus.errors import ConnectionFailed, DataError, IsthmusError, PartitionFault
 
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2.0, 15.0
@@ -59,19 +56,6 @@ _FATAL = (
 )
 
 
-def error_from(text: str) -> IsthmusError | None:
-    """The typed error inside Spark's text of an exception."""
-    for match in re.finditer(re.escape(ERROR_MARK) + r"(\{.*\})", text):
-        try:
-            body: dict[str, Any] = json.loads(match.group(1))
-            kind = getattr(errors, body.pop("error"))
-            error: IsthmusError = kind(**body)
-        except (ValueError, TypeError, AttributeError, KeyError):
-            continue
-        return error
-    return None
-
-
 @dataclass(slots=True)
 class Event:
     """Something worth a line for the operator."""
@@ -85,15 +69,14 @@ class Event:
 class LinkRun:
     """One link's run, driven by ``tick`` from the driver's loop."""
 
-    spark: Any
+    spark: Spark | None
     job: Job
     say: Callable[[Event], None]
     observer: Observer = field(init=False)
-    query: Any = None
+    leasing: Leasing | None = None
     last: LinkState | None = None
     goal: dict[tuple[str, int], int] | None = None
     failed: IsthmusError | None = None
-    _checkpoint: str = ""
     _backoff: float = FIRST_BACKOFF
     _restart_at: float = 0.0
     _next_look: float = 0.0
@@ -102,7 +85,6 @@ class LinkRun:
     _troubled: tuple[str, ...] = ()
     _unreachable_since: float = 0.0
     _started: float = 0.0
-    _source: Any = None
     _keeper: Keeper | None = None
 
     def __post_init__(self) -> None:
@@ -120,17 +102,9 @@ class LinkRun:
             raise self.observer.target.explain(error, "creating the link's own topics") from None
 
     def start(self) -> None:
-        source = lease_source(self.job)
-        self.spark.dataSource.register(source)
-        self._checkpoint = tempfile.mkdtemp(prefix="isthmus-checkpoint-")
-        self.query = (
-            self.spark.readStream.format(source.name())
-            .load()
-            .writeStream.format("noop")
-            .queryName(f"isthmus-{self.job.link.name}-{self.job.run[:8]}")
-            .option("checkpointLocation", self._checkpoint)
-            .start()
-        )
+        assert self.spark is not None
+        self.leasing = Leasing(self.spark, self.job, Planner)
+        self.leasing.start()
         self._started = time.monotonic()
         if self._keeper is None:
             self._keeper = Keeper(self.job.link, self.job.source, self.job.target)
@@ -139,11 +113,11 @@ class LinkRun:
     # -- watching -----------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Look after the query and, every so often, at the sites."""
+        """Look after the leasing and, every so often, at the sites."""
         now = time.monotonic()
-        if self.query is not None and not self.query.isActive:
-            self._query_ended()
-        if self.query is None and self.failed is None and now >= self._restart_at:
+        if self.leasing is not None and not self.leasing.is_alive():
+            self._leasing_ended(self.leasing)
+        if self.leasing is None and self.failed is None and now >= self._restart_at:
             self.start()
         self._tell_news()
         if now >= self._next_look:
@@ -157,12 +131,12 @@ class LinkRun:
         for news in self._keeper.news() if self._keeper is not None else ():
             self.say(Event(self.job.link.name, news.level, news.text))
 
-    def _query_ended(self) -> None:
-        exception = self.query.exception()
-        text = str(exception) if exception is not None else "the query ended"
-        self.query = None
-        self._clean_checkpoint()
-        error = error_from(text)
+    def _leasing_ended(self, ended: Leasing) -> None:
+        self.leasing = None
+        assert self.spark is not None
+        self.spark.check_running()
+        text = str(ended.error)
+        error = ended.error if isinstance(ended.error, IsthmusError) else error_from(text)
         if error is not None and type(error).__name__ in _FATAL:
             self.failed = error
             return
@@ -179,7 +153,7 @@ class LinkRun:
         except IsthmusError as error:
             now = LinkState(self.job.link.name, self.job.link.source, self.job.link.target, "unknown")
             now.trouble.append(error.message)
-        if self.query is not None and now.state in ("stopped", "never ran"):
+        if self.leasing is not None and now.state in ("stopped", "never ran"):
             now.state = "starting"
         self.last = now
         trouble = tuple(now.trouble)
@@ -206,7 +180,7 @@ class LinkRun:
     def _deal_if_useful(self, now: LinkState) -> None:
         """A partition without progress was not there when the lease was dealt; a lopsided deal leaves slots idle."""
         since = time.monotonic() - max(self._dealt, self._started)
-        if self.query is None or now.state != "running" or since < DISCOVER_SECONDS:
+        if self.leasing is None or now.state != "running" or since < DISCOVER_SECONDS:
             return
         fresh = any(p.position is None and not p.fault for p in now.partitions)
         if fresh or (since > LOPSIDED_SECONDS and _lopsided(now)):
@@ -214,7 +188,7 @@ class LinkRun:
             self._steer(deal_again=True)
 
     def _cut_off_silent(self, now: LinkState) -> None:
-        if self.query is None or now.state == "paused" or not now.slots:
+        if self.leasing is None or now.state == "paused" or not now.slots:
             return
         silent = [slot for slot, at in now.slots.items() if time.time() - at > SILENT_SECONDS]
         if silent and time.monotonic() - self._started > SILENT_SECONDS and not now.trouble:
@@ -225,9 +199,8 @@ class LinkRun:
                     f"slot {', '.join(map(str, silent))} has been silent for {SILENT_SECONDS:.0f} s; taking its work over",
                 )
             )
-            self.query.stop()
-            self.query = None
-            self._clean_checkpoint()
+            self.leasing.stop(0)
+            self.leasing = None
 
     def _steer(self, **wish: Any) -> None:
         try:
@@ -273,36 +246,20 @@ class LinkRun:
     # -- stopping -----------------------------------------------------------------------------------------
 
     def ask_to_stop(self) -> None:
-        if self.query is not None:
+        if self.leasing is not None:
             self._steer(stop=self.job.run)
 
     def stop(self) -> None:
-        """End the query; after ``ask_to_stop``, tasks have a while to reach their commit."""
-        if self.query is not None:
-            deadline = time.monotonic() + STOP_SECONDS
-            while self.query.isActive and self._busy() and time.monotonic() < deadline:
-                time.sleep(0.05)
-            try:
-                self.query.stop()
-            except Exception as error:  # Spark wraps interrupts of a stopping query in many ways
-                self.say(Event(self.job.link.name, "warning", f"stopping: {_first_words(str(error))}"))
-            self.query = None
-        self._clean_checkpoint()
-
-    def _busy(self) -> bool:
-        status = self.query.status
-        return bool(status.get("isTriggerActive")) and "Processing" in status.get("message", "Processing")
+        """End the leasing; after ``ask_to_stop``, tasks have a while to reach their commit."""
+        if self.leasing is not None:
+            self.leasing.stop(STOP_SECONDS)
+            self.leasing = None
 
     def close(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
             self._tell_news()
         self.observer.close()
-
-    def _clean_checkpoint(self) -> None:
-        if self._checkpoint:
-            shutil.rmtree(self._checkpoint, ignore_errors=True)
-            self._checkpoint = ""
 
 
 def _lopsided(now: LinkState) -> bool:

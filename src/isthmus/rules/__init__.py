@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from isthmus.errors import ConfigError
 from isthmus.records.rule import Rule
 
-__all__ = ["Rule", "compile_rules", "destination_topic"]
+__all__ = ["Rule", "compile_rules", "destination_topic", "load_built_in"]
 
 
 class Link(Protocol):
@@ -35,7 +35,7 @@ class Link(Protocol):
 
 
 @cache
-def _built_in() -> tuple[ModuleType, ...]:
+def load_built_in() -> tuple[ModuleType, ...]:
     """Every file of this package that declares a rule, in order."""
     modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     return tuple(sorted((m for m in modules if hasattr(m, "ORDER")), key=lambda m: (m.ORDER, m.__name__)))
@@ -43,7 +43,7 @@ def _built_in() -> tuple[ModuleType, ...]:
 
 def compile_rules(link: Link) -> tuple[Rule, ...]:
     """The rules of a link, in order. Raises ``ConfigError`` for a rule that cannot be built."""
-    listed = {module.__name__.rpartition(".")[2] for module in _built_in() if getattr(module, "LISTED", False)}
+    listed = {module.__name__.rpartition(".")[2] for module in load_built_in() if getattr(module, "LISTED", False)}
     for entry in link.rules:
         if isinstance(entry, str):
             continue
@@ -54,7 +54,7 @@ def compile_rules(link: Link) -> tuple[Rule, ...]:
                     f"rules: there is no rule {name!r} that takes options (there are: {known}). A function of"
                     " your own is named as text, module:function."
                 )
-    built = (module.build(link) for module in _built_in())
+    built = (module.build(link) for module in load_built_in())
     return tuple(rule for rule in built if rule is not None)
 
 

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from isthmus.errors import ConfigError
 from isthmus.records import faults
-from isthmus.records.arrow import NotRecordsError, from_arrow, to_arrow
 from isthmus.records.model import Records
 
 #: After the built-in rules that decide whether a record is copied at all, before the offset header.
@@ -56,6 +55,9 @@ class UserRules:
 
     def apply(self, records: Records) -> Records:
         """What the functions make of the records. Raises ``RuleFailed``."""
+        # Only here: most links have no such rule, and then no task needs Arrow's time and memory.
+        from isthmus.records.arrow import NotRecordsError, from_arrow, to_arrow
+
         for name in self.names:
             try:
                 records = from_arrow(load(name)(to_arrow(records)), records)

@@ -87,7 +87,7 @@ class SparkCluster:
 
     @property
     def master_url(self) -> str:
-        """What ``SparkSession.builder.master`` takes."""
+        """What ``spark.master`` takes."""
         return f"spark://127.0.0.1:{self._port.number}"
 
     def session_config(self) -> dict[str, str]:
