@@ -23,6 +23,8 @@ from isthmus.control.resources import TROUBLE, applied, planned, resources
 KEPT = ("configs", "acls", "schemas", "groups")
 # Trouble is looked at again after this long, however rarely the resource is compared otherwise.
 AGAIN_SECONDS = 15.0
+# The data goes first: the seconds in which Spark starts are not shared.
+FIRST_SECONDS = 5.0
 # However much there is to compare, comparing takes a tenth of the time at most.
 REST = 9
 STOP_SECONDS = 3.0
@@ -68,7 +70,7 @@ class Keeper:
 
     def _run(self) -> None:
         todo = {resource.name: resource for resource in resources(KEPT) if _enabled(self._link, resource.name)}
-        due = dict.fromkeys(todo, 0.0)
+        due = dict.fromkeys(todo, time.monotonic() + FIRST_SECONDS)
         try:
             while todo and not self._stop.is_set():
                 name = min(due, key=lambda each: due[each])
