@@ -33,7 +33,7 @@ from isthmus.errors import (
 )
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
-# The API's word for a subject without a level of its own; a registry that never says it shows the global level instead.
+# The API's word for a subject without a level of its own; a registry that never says it (Apicurio) shows NONE instead.
 NO_LEVEL_OF_ITS_OWN = 40408
 NO_SUBJECT = "isthmus-no-such-subject"
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -67,8 +67,8 @@ class RegistryClient:
         self._down: ConnectionFailed | None = None
         self._pool = ThreadPoolExecutor(registry.connections, thread_name_prefix=f"registry-{site}")
         self._lock = threading.Lock()
-        self._global: str | None = None
-        self._tells_levels_apart = False
+        self._asked_for_level = False
+        self._tells = False
         self.requests = 0
 
     @classmethod
@@ -91,30 +91,31 @@ class RegistryClient:
     # -- compatibility levels -----------------------------------------------------------------------------
 
     def level_of(self, subject: str) -> str | None:
-        """The compatibility level that the registry shows on a subject, its own or not; None if it shows none."""
+        """The compatibility level that the registry shows on a subject, set or not; None if it shows none."""
         try:
             return str(self.get(path("config", subject))["compatibilityLevel"])
         except RegistryRefused as refusal:
             if refusal.status != 404:
                 raise
             if refusal.code == NO_LEVEL_OF_ITS_OWN:
-                self._tells_levels_apart = True
+                self._tells = True
             return None
-
-    def inherited_level(self) -> str | None:
-        """The level that says nothing about a subject, because this registry shows the global one on subjects that have
-        none of their own; None where it tells the two apart, as it should."""
-        with self._lock:
-            if self._global is None:
-                self.level_of(NO_SUBJECT)
-                answer = self.find(path("config"))
-                self._global = str(answer["compatibilityLevel"]) if answer else ""
-        return None if self._tells_levels_apart else self._global
 
     def own_level(self, subject: str) -> str | None:
         """The level that is set on the subject itself, as far as the registry tells."""
         level = self.level_of(subject)
-        return level if level != self.inherited_level() else None
+        return None if self.says_nothing(level) else level
+
+    def says_nothing(self, level: str | None) -> bool:
+        """Whether a level that is shown on a subject may be there without having been set."""
+        return level is None or (level == "NONE" and not self._tells_unset())
+
+    def _tells_unset(self) -> bool:
+        with self._lock:
+            if not self._asked_for_level:
+                self.level_of(NO_SUBJECT)
+                self._asked_for_level = True
+        return self._tells
 
     # -- one request --------------------------------------------------------------------------------------
 

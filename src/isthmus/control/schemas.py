@@ -264,11 +264,10 @@ def _look(copy: SchemaCopy, subject: str, is_there: bool) -> _Seen:
 
 
 def _look_at_levels(copy: SchemaCopy, seen: dict[str, _Seen]) -> list[Change]:
-    """Only levels that subjects have of their own count; all have been looked at, so what the source shows is known."""
-    inherited = copy.source.inherited_level() if copy.options.compatibility and seen else None
+    """Only levels that subjects have of their own count; all have been looked at, so how the source shows them is known."""
     ask = []
     for name, one in seen.items():
-        if one.compatibility == inherited:
+        if copy.source.says_nothing(one.compatibility):
             one.compatibility = None
         known = copy.known.subjects.get(name)
         if one.compatibility is not None or (known is not None and known.compatibility is not None):
