@@ -25,6 +25,10 @@ the producer's call at the source to a stock consumer of committed records at th
 """
 
 SWEEPS = {
+    "start": (
+        "Start",
+        "From the start of the command to the first record at the destination, kernels and class archive made (`make setup`), each system in turn.",
+    ),
     "partitions": (
         "Partitions",
         "The same 1.5 M records of 100 B spread over more partitions. More partitions mean smaller batches: with 1,000 "

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench import measure
@@ -21,6 +22,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SWEEP_BYTES = 150_000_000
 CHASE_BYTES = 20_000_000_000
 ROUND_TRIP, LOSS = 0.05, 0.01
+START_ROUNDS = 5
 KEPT_FIELDS = ("records_per_s", "mb_per_s", "cpu_us_per_record", "peak_pss_mib", "start_to_first_s")
 USER_RULE = """
 import pyarrow.compute as pc
@@ -65,6 +67,23 @@ class Bench:
             system or Isthmus(), task, count, size, 900, filling.get("partitions", measure.PARTITIONS)
         )
         return {field: row[field] for field in KEPT_FIELDS}
+
+
+def start(bench: Bench) -> Iterator[Row]:
+    """From the start of the command to the first record; each system in turn."""
+    competitors: list[tuple[str, System]] = [
+        ("isthmus, exactly-once", Isthmus()),
+        ("mirrormaker2, at-least-once", MirrorMaker()),
+        ("mirrormaker2, exactly-once", MirrorMaker("exactly-once")),
+    ]
+    topic = bench.fill(60_000, 100)
+    took: dict[str, list[float]] = {name: [] for name, _ in competitors}
+    for _ in range(START_ROUNDS):
+        for name, system in competitors:
+            row = measure.throughput(system, bench.task(topic), 60_000, 100)
+            took[name].append(row["start_to_first_s"])
+    for name, seconds in took.items():
+        yield {"system": name, "median_s": round(median(seconds), 2), "all_s": [round(s, 2) for s in seconds]}
 
 
 def partitions(bench: Bench) -> Iterator[Row]:
@@ -171,7 +190,8 @@ def distance(bench: Bench) -> Iterator[Row]:
 
 
 SWEEPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
-    sweep.__name__: sweep for sweep in (partitions, idle, sizes, headers, kept, changed, rules, tasks, distance, chase)
+    sweep.__name__: sweep
+    for sweep in (start, partitions, idle, sizes, headers, kept, changed, rules, tasks, distance, chase)
 }
 
 
