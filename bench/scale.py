@@ -166,11 +166,11 @@ def distance(bench: Bench) -> Iterator[Row]:
         ("mirrormaker2, defaults", MirrorMaker(tuned=False)),
         ("mirrormaker2, tuned", MirrorMaker()),
     ]
-    for loss, count in ((0.0, 600_000), (LOSS, 20_000)):
+    for loss, counts in ((0.0, {1: 60_000, 6: 300_000}), (LOSS, {1: 8_000, 6: 20_000})):
         far = bench.box.kafka(f"far{int(loss * 100)}", fast_start=False)
         way = Distance(far, ROUND_TRIP, loss)
         try:
-            for number in (1, 6):
+            for number, count in counts.items():
                 topic = bench.fill(count, 1000, partitions=number)
                 for name, system in competitors:
                     task = dataclasses.replace(bench.task(topic, west=far), west_address=way.bootstrap)
