@@ -14,7 +14,7 @@ from proxy import Proxy, advertise
 
 from isthmus.sandbox import KafkaSite
 
-BREAKS, FEWEST, MOST_SECONDS = 40, 5, 20.0
+BREAKS, FEWEST, MOST_SECONDS = 25, 5, 60.0
 
 
 @pytest.fixture

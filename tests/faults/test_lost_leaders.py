@@ -63,8 +63,13 @@ def wait_until_whole(site: KafkaSite) -> None:
 
 
 def start_copies(nursery: Nursery, scene: Any) -> list[Child]:
-    planned = nursery.plan(scene, 2)
-    assert planned.wait() == 0, planned.log
+    # A broker that has not heard of the topic yet shows an empty site; a driver would plan again, too.
+    for _ in range(20):
+        planned = nursery.plan(scene, 2)
+        assert planned.wait() == 0, planned.log
+        if sum(len(lease.assignments) for lease in planned.result) == scene.partitions:
+            break
+        time.sleep(0.5)
     return [nursery.copy(planned, slot) for slot in range(2)]
 
 

@@ -29,6 +29,8 @@ from isthmus.kafka.offsets import Partition
 # Large enough to fill the pipe between sites, small enough that a task's memory stays in the tens of MiB.
 ANSWER_BYTES = 16 << 20
 PARTITION_BYTES = 2 << 20
+# A connection that breaks under a large answer may carry a small one: answers shrink with each failure and grow again.
+LEAST_ANSWER_BYTES = 64 << 10
 # How long an idle broker holds the poll. Longer saves idle CPU and delays nothing: data ends the wait.
 WAIT_MS = 500
 
@@ -119,6 +121,7 @@ class _Session:
 
     def __init__(self, loop: Loop) -> None:
         self.id, self.epoch = 0, 0
+        self.answer_bytes = ANSWER_BYTES
         self.led: set[Partition] = set()
         self.members: dict[Partition, int] = {}
         self.dirty: set[Partition] = set()
@@ -288,9 +291,11 @@ class Fetcher:
                         raise error()
                     continue
                 failures = 0
+                session.answer_bytes = min(ANSWER_BYTES, session.answer_bytes * 2)
             except (kerrors.KafkaError, OSError):
                 # Nothing was lost: positions move only with answers. The next answer may come from elsewhere.
                 session.reset()
+                session.answer_bytes = max(LEAST_ANSWER_BYTES, session.answer_bytes // 4)
                 failures += 1
                 if self._stopped:
                     break
@@ -325,7 +330,7 @@ class Fetcher:
                     fetch_offset=position,
                     last_fetched_epoch=-1,
                     log_start_offset=-1,
-                    partition_max_bytes=PARTITION_BYTES,
+                    partition_max_bytes=min(PARTITION_BYTES, session.answer_bytes),
                 )
             )
         gone: dict[str, list[int]] = {}
@@ -336,7 +341,7 @@ class Fetcher:
             replica_id=-1,
             max_wait_ms=self._wait_ms,
             min_bytes=1,
-            max_bytes=ANSWER_BYTES,
+            max_bytes=session.answer_bytes,
             isolation_level=1,
             session_id=session.id,
             session_epoch=session.epoch,
