@@ -70,6 +70,9 @@ def throughput(
         counter.close()
     seconds = max(1e-3, last - first)
     copied = max(1, count - at_first)
+    if copied < count // 10:
+        # Nearly all of it was there at the first look: too few records to say how fast.
+        copied, seconds, first_cpu = count, float("nan"), last_cpu
     return {
         "system": system.name,
         "delivery": system.delivery,
