@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -165,4 +166,13 @@ KEPT = ROOT / "results"
 
 def save(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.write_text(json.dumps(_plain(content), indent=1) + "\n")
+
+
+def _plain(content: Any) -> Any:
+    """What could not be measured is null: JSON has no word for "not a number"."""
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_plain(value) for value in content]
+    return None if isinstance(content, float) and math.isnan(content) else content
