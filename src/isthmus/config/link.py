@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from isthmus.config.base import Model, empty_if_nothing
 from isthmus.config.mistakes import Problem, several, wrong
 from isthmus.config.names import Name, topic_problem
+from isthmus.config.patterns import is_pattern
 from isthmus.config.quantities import (
     Count,
     Duration,
@@ -29,7 +30,7 @@ from isthmus.config.rules import Rule
 from isthmus.config.scalar import as_switch
 from isthmus.config.spark import SparkOptions
 from isthmus.config.sync import Sync
-from isthmus.config.topics import Entry, Topics, is_pattern, topics_input
+from isthmus.config.topics import Entry, Topics, topics_input
 from isthmus.errors import ConfigError
 
 OFFSET_HEADER = "isthmus-offset"

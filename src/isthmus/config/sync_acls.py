@@ -13,9 +13,9 @@ from pydantic import BeforeValidator, Field
 
 from isthmus.config.base import Model
 from isthmus.config.mistakes import wrong
+from isthmus.config.patterns import is_pattern
 from isthmus.config.quantities import Duration, Switch
 from isthmus.config.scalar import as_switch
-from isthmus.config.topics import is_pattern
 
 AclKind = Literal["topic", "group", "transactional-id"]
 

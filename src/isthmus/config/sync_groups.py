@@ -6,43 +6,18 @@ of Isthmus itself never match. Excluding wins.
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from isthmus.config.base import Model, empty_if_nothing
-from isthmus.config.mistakes import wrong
 from isthmus.config.names import is_internal
+from isthmus.config.patterns import entry_of, matches_any, one_or_many
 from isthmus.config.quantities import Duration, Switch
 from isthmus.config.scalar import as_switch
-from isthmus.config.topics import is_pattern
 
-
-@lru_cache(maxsize=4096)
-def _compiled(entry: str) -> re.Pattern[str]:
-    return re.compile(entry[1:-1])
-
-
-def _entry(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise wrong("expected a group's name, or a regular expression between slashes")
-    if is_pattern(value):
-        try:
-            _compiled(str(value))
-        except re.error as error:
-            raise wrong(f"bad regular expression: {error.msg}", found=False) from None
-    return str(value)
-
-
-def _entries(value: Any) -> Any:
-    """One entry may stand without a list around it."""
-    return [value] if isinstance(value, str) else value
-
-
-GroupEntry = Annotated[str, BeforeValidator(_entry), WithJsonSchema({"type": "string", "title": "group"})]
-GroupEntries = Annotated[list[GroupEntry], BeforeValidator(_entries, json_schema_input_type=list[GroupEntry] | str)]
+GroupEntry = Annotated[str, BeforeValidator(entry_of("group")), WithJsonSchema({"type": "string", "title": "group"})]
+GroupEntries = Annotated[list[GroupEntry], BeforeValidator(one_or_many, json_schema_input_type=list[GroupEntry] | str)]
 
 
 class SyncGroups(Model):
@@ -66,13 +41,7 @@ class SyncGroups(Model):
         """Whether the group of this name follows."""
         if is_internal(name):
             return False
-        return _any(self.include, name) and not _any(self.exclude, name)
-
-
-def _any(entries: list[str], name: str) -> bool:
-    return any(
-        _compiled(entry).fullmatch(name) is not None if is_pattern(entry) else entry == name for entry in entries
-    )
+        return matches_any(self.include, name) and not matches_any(self.exclude, name)
 
 
 def groups_input(value: Any) -> Any:

@@ -7,40 +7,18 @@ wins. The template of a rename holds ``{subject}``, so two subjects never become
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from isthmus.config.base import Model, empty_if_nothing
 from isthmus.config.mistakes import did_you_mean, wrong
+from isthmus.config.patterns import entry_of, matches_any, one_or_many
 from isthmus.config.quantities import Duration, Switch
 from isthmus.config.scalar import as_switch
-from isthmus.config.topics import is_pattern
 
 VARIABLES = ("subject", "source", "target", "link")
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
-
-
-@lru_cache(maxsize=4096)
-def _compiled(entry: str) -> re.Pattern[str]:
-    return re.compile(entry[1:-1])
-
-
-def _entry(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise wrong("expected a subject's name, or a regular expression between slashes")
-    if is_pattern(value):
-        try:
-            _compiled(str(value))
-        except re.error as error:
-            raise wrong(f"bad regular expression: {error.msg}", found=False) from None
-    return str(value)
-
-
-def _entries(value: Any) -> Any:
-    """One entry may stand without a list around it."""
-    return [value] if isinstance(value, str) else value
 
 
 def _template(value: Any) -> str:
@@ -54,8 +32,10 @@ def _template(value: Any) -> str:
     return str(value)
 
 
-SubjectEntry = Annotated[str, BeforeValidator(_entry), WithJsonSchema({"type": "string", "title": "subject"})]
-Entries = Annotated[list[SubjectEntry], BeforeValidator(_entries, json_schema_input_type=list[SubjectEntry] | str)]
+SubjectEntry = Annotated[
+    str, BeforeValidator(entry_of("subject")), WithJsonSchema({"type": "string", "title": "subject"})
+]
+Entries = Annotated[list[SubjectEntry], BeforeValidator(one_or_many, json_schema_input_type=list[SubjectEntry] | str)]
 
 
 class SyncSchemas(Model):
@@ -100,18 +80,12 @@ class SyncSchemas(Model):
 
     def matches(self, subject: str) -> bool:
         """Whether the subject of this name is copied."""
-        return _any(self.include, subject) and not _any(self.exclude, subject)
+        return matches_any(self.include, subject) and not matches_any(self.exclude, subject)
 
     def destination(self, subject: str, source: str, target: str, link: str) -> str:
         """What a subject is called at the destination."""
         values = {"subject": subject, "source": source, "target": target, "link": link}
         return _VARIABLE.sub(lambda match: values[match[1]], self.rename)
-
-
-def _any(entries: list[str], name: str) -> bool:
-    return any(
-        _compiled(entry).fullmatch(name) is not None if is_pattern(entry) else entry == name for entry in entries
-    )
 
 
 def schemas_input(value: Any) -> Any:

@@ -7,8 +7,6 @@ match the whole name. Internal topics never match, whatever the entries say. Exc
 from __future__ import annotations
 
 import re
-import warnings
-from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -16,18 +14,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from isthmus.config.base import Model, empty_if_nothing
 from isthmus.config.mistakes import wrong
 from isthmus.config.names import is_internal, topic_problem
-
-
-def is_pattern(entry: str) -> bool:
-    """Whether an entry is a regular expression rather than a name."""
-    return len(entry) > 1 and entry.startswith("/") and entry.endswith("/")
-
-
-@lru_cache(maxsize=4096)
-def _compiled(entry: str) -> re.Pattern[str]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # "possible nested set": legal today
-        return re.compile(entry[1:-1])
+from isthmus.config.patterns import compiled, is_pattern, matches_any, one_or_many
 
 
 def _entry(value: Any) -> str:
@@ -35,7 +22,7 @@ def _entry(value: Any) -> str:
         raise wrong("expected a topic's name, or a regular expression between slashes")
     if is_pattern(value):
         try:
-            _compiled(str(value))
+            compiled(str(value))
         except re.error as error:
             at = f" at character {error.pos + 1}" if error.pos is not None else ""
             raise wrong(f"bad regular expression{at}: {error.msg}", found=False) from None
@@ -51,13 +38,8 @@ def _entry(value: Any) -> str:
     return str(value)
 
 
-def _entries(value: Any) -> Any:
-    """One entry may stand without a list around it."""
-    return [value] if isinstance(value, str) else value
-
-
 Entry = Annotated[str, BeforeValidator(_entry), WithJsonSchema({"type": "string", "title": "topic"})]
-Entries = Annotated[list[Entry], BeforeValidator(_entries, json_schema_input_type=list[Entry] | str)]
+Entries = Annotated[list[Entry], BeforeValidator(one_or_many, json_schema_input_type=list[Entry] | str)]
 
 
 class Topics(Model):
@@ -76,17 +58,11 @@ class Topics(Model):
         """Whether the link copies the source topic of this name."""
         if is_internal(name):
             return False
-        return self._any(self.include, name) and not self._any(self.exclude, name)
+        return matches_any(self.include, name) and not matches_any(self.exclude, name)
 
     def named(self) -> list[str]:
         """The topics that are included by name and not excluded."""
         return [entry for entry in self.include if not is_pattern(entry) and self.matches(entry)]
-
-    @staticmethod
-    def _any(entries: list[str], name: str) -> bool:
-        return any(
-            _compiled(entry).fullmatch(name) is not None if is_pattern(entry) else entry == name for entry in entries
-        )
 
 
 def topics_input(value: Any) -> Any:

@@ -1,7 +1,7 @@
 """Leases as Spark tasks: one Spark job a lease, one task a slot, until told to stop.
 
     deal     the driver plans a lease: one share a slot (plan.py)
-    job      Spark runs one task a slot; a task copies under its share (copy.py) and returns a receipt
+    job      Spark runs one task a slot; a task copies under its share (copy.py)
     again    when all tasks have returned, the next lease is dealt
 
 A failed task is tried again by Spark, elsewhere if there is an elsewhere. Where copying goes on is kept at the destination
@@ -16,8 +16,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from isthmus import errors
@@ -54,19 +54,10 @@ def error_from(text: str) -> IsthmusError | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What a task did under its share of a lease."""
-
-    slot: int
-    records: int
-    ended: str
-
-
 # -- on an executor ----------------------------------------------------------------------------------------
 
 
-def carry_out(lease: Lease) -> Receipt:
+def carry_out(lease: Lease) -> None:
     """The task."""
     from isthmus.engine.copy import Copier
 
@@ -75,17 +66,20 @@ def carry_out(lease: Lease) -> Receipt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = os.getppid()
     try:
-        result = Copier(lease, should_stop=lambda: os.getppid() != parent).run()
-    except TakenOver as error:
+        Copier(lease, should_stop=lambda: os.getppid() != parent).run()
+    except TakenOver:
         # Not a failure of this task: retrying it would only disturb whoever has the link now. The planner looks
         # at the claim before it deals again and raises there if the link is really lost.
-        return Receipt(lease.slot, 0, error.message)
+        return
     except IsthmusError as error:
         raise EngineError(error) from error
     if os.getppid() != parent:
         # Nobody could end this worker any more; the executor, if there is one, tries again with another.
         raise ChildProcessError("the Python daemon of this worker has died")
-    return Receipt(lease.slot, result.records, "over")
+
+
+def _carry_out_share(leases: list[Lease], number: int) -> None:
+    carry_out(leases[number])
 
 
 # -- on the driver -----------------------------------------------------------------------------------------
@@ -133,7 +127,7 @@ class Leasing(threading.Thread):
             self.working = True
             try:
                 # In the closure and not in the data set: what is in a data set, and a lease holds secrets, goes through files.
-                context.parallelize(range(len(leases)), len(leases)).mapPartitions(_share_of(leases)).collect()
+                context.parallelize(range(len(leases)), len(leases)).foreach(partial(_carry_out_share, leases))
             finally:
                 self.working = False
 
@@ -146,11 +140,3 @@ class Leasing(threading.Thread):
         if self.working:
             self._spark.context().cancelJobGroup(self._group)
         self.join(seconds)
-
-
-def _share_of(leases: list[Lease]) -> Callable[[Iterator[int]], Iterator[Receipt]]:
-    def carry_out_shares(numbers: Iterator[int]) -> Iterator[Receipt]:
-        for number in numbers:
-            yield carry_out(leases[number])
-
-    return carry_out_shares

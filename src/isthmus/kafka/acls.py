@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
-import kafka.errors as kerrors
 from kafka.protocol.admin import (
     CreateAclsRequest,
     DeleteAclsRequest,
@@ -14,7 +12,7 @@ from kafka.protocol.admin import (
     DescribeUserScramCredentialsRequest,
 )
 
-from isthmus.kafka.admin import Refusal
+from isthmus.kafka.admin import Refusal, chunks, refusal_of
 from isthmus.kafka.cluster import Cluster
 
 KINDS = {2: "topic", 3: "group", 4: "cluster", 5: "transactional-id", 6: "delegation-token", 7: "user"}
@@ -65,8 +63,8 @@ async def list_acls(cluster: Cluster) -> list[Acl] | Refusal:
         permission_type=ANY,
     )
     response = await cluster.request(request, timeout=60)
-    if response.error_code:
-        return Refusal(kerrors.for_code(response.error_code), response.error_message or "")
+    if (refusal := refusal_of(response)) is not None:
+        return refusal
     found = []
     for resource in response.resources:
         kind, pattern = KINDS.get(resource.resource_type), PATTERNS.get(resource.pattern_type)
@@ -80,7 +78,7 @@ async def list_acls(cluster: Cluster) -> list[Acl] | Refusal:
 async def create_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusal | None]:
     """Create ACLs; one that exists already is a success."""
     outcome: dict[Acl, Refusal | None] = {}
-    for some in _chunks(acls):
+    for some in chunks(acls, ACLS_A_REQUEST):
         request = CreateAclsRequest(
             creations=[
                 CreateAclsRequest.AclCreation(
@@ -97,14 +95,14 @@ async def create_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
         )
         response = await cluster.request(request, timeout=60)
         for acl, answer in zip(some, response.results, strict=True):
-            outcome[acl] = _refusal(answer)
+            outcome[acl] = refusal_of(answer)
     return outcome
 
 
 async def delete_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusal | None]:
     """Delete exactly these ACLs; one that is gone already is a success."""
     outcome: dict[Acl, Refusal | None] = {}
-    for some in _chunks(acls):
+    for some in chunks(acls, ACLS_A_REQUEST):
         request = DeleteAclsRequest(
             filters=[
                 DeleteAclsRequest.DeleteAclsFilter(
@@ -121,7 +119,7 @@ async def delete_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
         )
         response = await cluster.request(request, timeout=60)
         for acl, answer in zip(some, response.filter_results, strict=True):
-            refusals = [_refusal(answer), *(_refusal(match) for match in answer.matching_acls)]
+            refusals = [refusal_of(answer), *(refusal_of(match) for match in answer.matching_acls)]
             outcome[acl] = next((why for why in refusals if why is not None), None)
     return outcome
 
@@ -131,8 +129,8 @@ async def scram_users(cluster: Cluster) -> dict[str, list[str]] | Refusal:
     if not cluster.supports(DescribeUserScramCredentialsRequest, 0):
         return {}
     response = await cluster.request(DescribeUserScramCredentialsRequest(users=None))
-    if response.error_code:
-        return Refusal(kerrors.for_code(response.error_code), response.error_message or "")
+    if (refusal := refusal_of(response)) is not None:
+        return refusal
     return {
         user.user: sorted(
             f"{MECHANISMS.get(c.mechanism, str(c.mechanism))} ({c.iterations} iterations)"
@@ -141,15 +139,3 @@ async def scram_users(cluster: Cluster) -> dict[str, list[str]] | Refusal:
         for user in response.results
         if not user.error_code
     }
-
-
-def _refusal(answer: Any) -> Refusal | None:
-    if not answer.error_code:
-        return None
-    return Refusal(kerrors.for_code(answer.error_code), answer.error_message or "")
-
-
-def _chunks(acls: Iterable[Acl]) -> Iterable[list[Acl]]:
-    every = list(acls)
-    for start in range(0, len(every), ACLS_A_REQUEST):
-        yield every[start : start + ACLS_A_REQUEST]

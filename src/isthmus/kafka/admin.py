@@ -59,9 +59,17 @@ class TopicConfig:
         return int(self.values.get("max.message.bytes", 1048588))
 
 
-def _chunks(items: list[Any]) -> Iterable[list[Any]]:
-    for start in range(0, len(items), TOPICS_A_REQUEST):
-        yield items[start : start + TOPICS_A_REQUEST]
+def refusal_of(answer: Any) -> Refusal | None:
+    """What an answer, or one thing in it, says against what was asked."""
+    if not answer.error_code:
+        return None
+    return Refusal(kerrors.for_code(answer.error_code), answer.error_message or "")
+
+
+def chunks(items: Iterable[Any], size: int = TOPICS_A_REQUEST) -> Iterable[list[Any]]:
+    every = list(items)
+    for start in range(0, len(every), size):
+        yield every[start : start + size]
 
 
 async def create_topics(
@@ -70,7 +78,7 @@ async def create_topics(
     """Create what is missing; a topic that exists already is a success. ``validate_only`` only asks whether it would be."""
     outcome: dict[str, Refusal | None] = {}
     topic_type = CreateTopicsRequest.CreatableTopic
-    for some in _chunks(topics):
+    for some in chunks(topics):
         request = CreateTopicsRequest(
             topics=[
                 topic_type(
@@ -124,7 +132,7 @@ async def create_partitions(
 ) -> dict[str, Refusal | None]:
     """Grow topics to so many partitions; ``validate_only`` only asks whether that would be done."""
     outcome: dict[str, Refusal | None] = {}
-    for some in _chunks(list(counts.items())):
+    for some in chunks(counts.items()):
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
@@ -135,8 +143,7 @@ async def create_partitions(
         )
         response = await cluster.request(request, timeout=60)
         for answer in response.results:
-            error = kerrors.for_code(answer.error_code) if answer.error_code else None
-            outcome[answer.name] = Refusal(error, answer.error_message or "") if error else None
+            outcome[answer.name] = refusal_of(answer)
     return outcome
 
 
@@ -146,7 +153,7 @@ async def alter_configs(
     """Set values on topics, or unset them (``None``); what is not named stays. ``validate_only`` only asks."""
     outcome: dict[str, Refusal | None] = {}
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    for some in _chunks(list(changes.items())):
+    for some in chunks(changes.items()):
         request = IncrementalAlterConfigsRequest(
             resources=[
                 resource(
@@ -165,8 +172,7 @@ async def alter_configs(
         )
         response = await cluster.request(request, timeout=60)
         for answer in response.responses:
-            error = kerrors.for_code(answer.error_code) if answer.error_code else None
-            outcome[answer.resource_name] = Refusal(error, answer.error_message or "") if error else None
+            outcome[answer.resource_name] = refusal_of(answer)
     return outcome
 
 
@@ -175,7 +181,7 @@ async def topic_configs(
 ) -> dict[str, TopicConfig | Refusal]:
     """The configuration of each topic; ``with_defaults`` also tells what would hold without its own settings."""
     outcome: dict[str, TopicConfig | Refusal] = {}
-    for some in _chunks(topics):
+    for some in chunks(topics):
         request = DescribeConfigsRequest(
             resources=[
                 DescribeConfigsRequest.DescribeConfigsResource(
@@ -188,8 +194,7 @@ async def topic_configs(
         )
         response = await cluster.request(request)
         for answer in response.results:
-            if answer.error_code:
-                refusal = Refusal(kerrors.for_code(answer.error_code), answer.error_message or "")
+            if (refusal := refusal_of(answer)) is not None:
                 outcome[answer.resource_name] = refusal
                 continue
             values = {c.name: c.value for c in answer.configs if c.value is not None}

@@ -20,11 +20,11 @@ from typing import Any, TypeVar
 
 import kafka.errors as kerrors
 from kafka.protocol.admin import ListGroupsRequest
-from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
 from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, Cluster
-from isthmus.kafka.offsets import Committed, Partition, by_topic
+from isthmus.kafka.offsets import Committed, Partition, offset_commit
 
 # Names in one FindCoordinator, groups in one OffsetFetch: an answer of some 100 KB, which a broker makes in milliseconds.
 GROUPS_A_REQUEST = 200
@@ -118,33 +118,9 @@ async def commit_offsets_of_groups(
     cluster: Cluster, wanted: Mapping[str, Mapping[Partition, Committed]], timeout: float = 60.0
 ) -> dict[str, dict[Partition, Error] | Error]:
     """Commit for groups without members: for each group what was refused, by partition, or why all of it was."""
-    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
 
     def request(names: Sequence[str]) -> Any:
-        offsets = wanted[names[0]]
-        topics = [
-            topic_type(
-                name=topic,
-                partitions=[
-                    topic_type.OffsetCommitRequestPartition(
-                        partition_index=p,
-                        committed_offset=offsets[topic, p].offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=offsets[topic, p].metadata,
-                    )
-                    for p in ids
-                ],
-            )
-            for topic, ids in by_topic(offsets).items()
-        ]
-        return OffsetCommitRequest(
-            group_id=names[0],
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=topics,
-            max_version=9,
-        )
+        return offset_commit(names[0], wanted[names[0]])
 
     def read(names: Sequence[str], response: Any) -> dict[str, dict[Partition, Error] | Error]:
         refused: dict[Partition, Error] = {

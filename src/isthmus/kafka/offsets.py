@@ -148,35 +148,40 @@ async def group_offsets(
     }
 
 
+def offset_commit(group: str, offsets: Mapping[Partition, Committed]) -> Any:
+    """The request that commits these for a group without members."""
+    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[
+            topic_type(
+                name=topic,
+                partitions=[
+                    topic_type.OffsetCommitRequestPartition(
+                        partition_index=p,
+                        committed_offset=offsets[topic, p].offset,
+                        committed_leader_epoch=-1,
+                        committed_metadata=offsets[topic, p].metadata,
+                    )
+                    for p in ids
+                ],
+            )
+            for topic, ids in by_topic(offsets).items()
+        ],
+        max_version=9,
+    )
+
+
 async def commit_group_offsets(cluster: Cluster, group: str, offsets: Mapping[Partition, Committed]) -> None:
     """Commit outside of a transaction, for a group that has no members."""
     if not offsets:
         return
-    topic_type = OffsetCommitRequest.OffsetCommitRequestTopic
 
     def request() -> Any:
-        return OffsetCommitRequest(
-            group_id=group,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-            topics=[
-                topic_type(
-                    name=topic,
-                    partitions=[
-                        topic_type.OffsetCommitRequestPartition(
-                            partition_index=p,
-                            committed_offset=offsets[topic, p].offset,
-                            committed_leader_epoch=-1,
-                            committed_metadata=offsets[topic, p].metadata,
-                        )
-                        for p in ids
-                    ],
-                )
-                for topic, ids in by_topic(offsets).items()
-            ],
-            max_version=9,
-        )
+        return offset_commit(group, offsets)
 
     def error_of(response: Any) -> int:
         return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)

@@ -114,6 +114,7 @@ class _Frames:
     _read: bool
     _closed: bool
     last_read: float
+    abort: Any
 
     _head: bytearray
     _headed = 0
@@ -132,9 +133,6 @@ class _Frames:
             if problem is not None:
                 self.abort(error=problem)
                 return
-
-    def abort(self, error: Exception | None = None) -> None:
-        raise NotImplementedError  # the transport's
 
     def _receive(self) -> Exception | None:
         """Read what is there; whole frames go to the connection. What made reading impossible is returned."""
@@ -171,13 +169,9 @@ class _Frames:
 class TcpTransport(_Frames, KafkaTCPTransport):  # type: ignore[misc]
     """Plain TCP."""
 
-    abort = KafkaTCPTransport.abort
-
 
 class TlsTransport(_Frames, KafkaSSLTransport):  # type: ignore[misc]
     """TLS. What is decrypted already does not wake the selector, so reading goes on until nothing is left."""
-
-    abort = KafkaSSLTransport.abort
 
     def _receive(self) -> Exception | None:
         while True:
