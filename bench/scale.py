@@ -19,7 +19,8 @@ from bench.systems import Isthmus, MirrorMaker, System, Task
 from isthmus.sandbox import KafkaSite, Sandbox
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-SWEEP_BYTES = 150_000_000
+SWEEP_BYTES = 400_000_000
+ROUNDS = 3
 CHASE_BYTES = 20_000_000_000
 ROUND_TRIP, LOSS = 0.05, 0.01
 START_ROUNDS = 5
@@ -61,12 +62,21 @@ class Bench:
         return topic
 
     def copy(self, count: int, size: int, system: System | None = None, **filling: Any) -> Row:
+        """Copied in several rounds, each by a link of its own; the medians of what was measured."""
         topic = self.fill(count, size, **filling)
-        task = self.task(topic, filling.get("codec", "none"))
-        row = measure.throughput(
-            system or Isthmus(), task, count, size, 900, filling.get("partitions", measure.PARTITIONS)
-        )
-        return {field: row[field] for field in KEPT_FIELDS}
+        number = filling.get("partitions", measure.PARTITIONS)
+        codec = filling.get("codec", "none")
+        rounds = [
+            measure.throughput(system or Isthmus(), self.task(topic, codec), count, size, 900, number)
+            for _ in range(ROUNDS)
+        ]
+        return {field: _median([row[field] for row in rounds]) for field in KEPT_FIELDS}
+
+
+def _median(values: list[float | None]) -> float | None:
+    """Of what could be measured; a run that was over too soon has no rate."""
+    measured = [value for value in values if value is not None]
+    return round(median(measured), 2) if measured else None
 
 
 def start(bench: Bench) -> Iterator[Row]:
@@ -98,22 +108,22 @@ def idle(bench: Bench) -> Iterator[Row]:
 
 def sizes(bench: Bench) -> Iterator[Row]:
     for size in (10, 100, 1_000, 10_000, 100_000, 1_000_000):
-        yield {"bytes": size, **bench.copy(min(2_000_000, SWEEP_BYTES // size), size)}
+        yield {"bytes": size, **bench.copy(min(3_000_000, SWEEP_BYTES // size), size)}
 
 
 def headers(bench: Bench) -> Iterator[Row]:
     for number in (0, 2, 20):
-        yield {"headers": number, **bench.copy(800_000, 100, headers=number)}
+        yield {"headers": number, **bench.copy(2_000_000, 100, headers=number)}
 
 
 def kept(bench: Bench) -> Iterator[Row]:
     for codec in CODECS:
-        yield {"codec": codec, **bench.copy(1_000_000, 100, codec=codec)}
+        yield {"codec": codec, **bench.copy(3_000_000, 100, codec=codec)}
 
 
 def changed(bench: Bench) -> Iterator[Row]:
     for codec in CODECS[1:]:
-        yield {"from": "none", "to": codec, **bench.copy(1_000_000, 100, Isthmus(options={"compression": codec}))}
+        yield {"from": "none", "to": codec, **bench.copy(3_000_000, 100, Isthmus(options={"compression": codec}))}
 
 
 def rules(bench: Bench) -> Iterator[Row]:
@@ -126,19 +136,19 @@ def rules(bench: Bench) -> Iterator[Row]:
     for codec in ("none", "lz4"):
         for name, options in variants.items():
             system = Isthmus(options=options, python_path=bench.scratch)
-            yield {"rules": name, "codec": codec, **bench.copy(1_500_000, 100, system, codec=codec)}
+            yield {"rules": name, "codec": codec, **bench.copy(3_000_000, 100, system, codec=codec)}
 
 
 def tasks(bench: Bench) -> Iterator[Row]:
     for master, options in {"local[1]": {"tasks": 1}, "local[2]": {"tasks": 2}}.items():
         system = Isthmus(options=dict(options), spark={"spark.master": master})
-        yield {"spark": master, **bench.copy(2_000_000, 100, system)}
+        yield {"spark": master, **bench.copy(3_000_000, 100, system)}
     cluster = bench.box.spark(workers=2)
     try:
         system = Isthmus(
             options={"tasks": 2}, spark={"spark.master": cluster.master_url, "spark.executor.memory": "512m"}
         )
-        yield {"spark": "standalone, two workers", **bench.copy(2_000_000, 100, system)}
+        yield {"spark": "standalone, two workers", **bench.copy(3_000_000, 100, system)}
     finally:
         cluster.stop()
 
