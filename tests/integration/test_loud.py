@@ -334,7 +334,7 @@ def test_cluster_changed(rebuilt: tuple[KafkaSite, KafkaSite], unique_topic: Nam
     east.wipe()
     create_topic(east, topic)
     produce(east, topic, numbered(20, 100))
-    with pytest.raises(ClusterChanged, match="replicate it under a new link name") as caught:
+    with pytest.raises(ClusterChanged, match="isthmus reseed") as caught:
         copy_until_caught_up(setup)
     assert caught.value.fields["site"] == east.name
     assert caught.value.fields["found"] == east.cluster_id

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import kafka.errors as kerrors
@@ -441,7 +442,7 @@ class Copier:
 
     def _step(self) -> int:
         """Rewrite some of what was fetched and queue it for the destination; bytes taken."""
-        if self._control.paused or self._budget.debt_seconds() > 0:
+        if self._control.resting or self._budget.debt_seconds() > 0:
             self._fetcher.hold(True)
             return 0
         self._fetcher.hold(False)
@@ -736,11 +737,21 @@ class Copier:
             {f"{p[0]}/{p[1]}": round(c.rate) for p, c in busiest if c.rate >= 1},
             self._trouble,
             self._schemas.table.counted() if self._schemas is not None else {},
+            dict(itertools.islice(self._behind(), REPORTED_PARTITIONS)),
+            self._fetcher.heard,
         )
         self._reported = (now, self._totals.records, total_bytes)
         self._untold.append(report.record())
         if not final:
             self._loop.background(self._flush_reports())
+
+    def _behind(self) -> Iterator[tuple[str, int]]:
+        """Partitions whose source was seen to reach beyond what is committed, and how far."""
+        for (topic, partition), copying in self._by_source.items():
+            if copying.position >= 0:
+                end = self._fetcher.cursor((topic, partition)).last_stable
+                if end > copying.position:
+                    yield f"{topic}/{partition}", end
 
     async def _flush_reports(self) -> None:
         """Write what is untold; kept for the next time when the destination cannot take it now."""

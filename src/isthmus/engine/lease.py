@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from isthmus.config import Link, Site
+from isthmus.engine.identity import Incarnations
 from isthmus.kafka.offsets import Partition
 
 
@@ -43,6 +44,7 @@ class Lease:
     slots: int
     seconds: float
     assignments: tuple[Assignment, ...]
+    incarnations: Incarnations = field(default_factory=Incarnations)
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ from isthmus.engine.balance import deal
 from isthmus.engine.held import by_source as progress_by_source
 from isthmus.engine.held import held as held_partitions
 from isthmus.engine.held import is_newest
+from isthmus.engine.identity import Incarnations, recognise
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
@@ -91,6 +92,7 @@ class Planner:
         self._map = (state.map_topic(link.name), 0)
         self._status = (state.status_topic(link.name), 0)
         self._connected = False
+        self._incarnations = Incarnations()
         self._pen: Pen | None = None
         self._claimed = False
         self._fenced = False
@@ -142,6 +144,7 @@ class Planner:
             await self.source.connect()
             await self.target.connect()
             check_identity(self.job, self.source, self.target)
+            self._incarnations = await recognise(self.source, self.target)
             await ensure_state_topics(self.target, self.job.link)
             self._connected = True
 
@@ -185,8 +188,9 @@ class Planner:
             ):
                 if was and now and was != now:
                     raise ClusterChanged(
-                        f"link {job.link.name}: site {site} was cluster {was} and is {now} now: offsets of the old cluster "
-                        f"mean nothing there. If it was rebuilt on purpose, replicate it under a new link name",
+                        f"link {job.link.name}: site {site} was cluster {was} when this link last ran and is {now} now: offsets of "
+                        f"the old cluster mean nothing there. If {site} was lost, rebuild it with `isthmus reseed {site} --from "
+                        "SITE`; if it was replaced by hand, replicate under a new link name",
                         site,
                         was,
                         now,
@@ -458,13 +462,14 @@ class Planner:
                 job.slots,
                 job.link.lease,
                 tuple(replace(by_source[key], faulted=key in known) for key in sorted(hand)),
+                self._incarnations,
             )
             for slot, hand in enumerate(hands)
         ]
 
 
 def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
-    """Both ends are different clusters, and the ones that the configuration pins."""
+    """The sites are the clusters that the configuration pins, and not one cluster."""
     for site, cluster in ((job.source, source), (job.target, target)):
         if site.cluster_id and cluster.cluster_id != site.cluster_id:
             raise ClusterChanged(

@@ -37,6 +37,10 @@ class SlotReport:
     trouble: str = ""
     # of the rule schema_ids, under this lease: keys and values by what became of them
     schema_ids: dict[str, int] = field(default_factory=dict)
+    # "topic/partition" -> the source's last stable offset as last seen, of partitions that are behind it; and when the
+    # source last answered. What a disaster has cost is told from these.
+    ends: dict[str, int] = field(default_factory=dict)
+    heard: float = 0.0
 
     def by_partition(self) -> dict[Partition, float]:
         """Bytes a second of the partitions that this slot has traffic for."""

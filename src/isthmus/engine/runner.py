@@ -68,7 +68,7 @@ class Runner:
             probes = [LinkRun(None, job, self._say) for job in jobs]
             for probe in probes:
                 stack.callback(probe.close)
-                probe.prepare()
+            self._prepare(probes)
             spark = Spark(options, sum(max(1, job.slots) for job in jobs))
             stack.callback(spark.stop)
             for probe in probes:
@@ -87,6 +87,30 @@ class Runner:
                 self._last_look(runs)
         return self._outcome(runs)
 
+    def _prepare(self, runs: list[LinkRun]) -> None:
+        """Reach all sites. A site that is away must not keep links between other sites from running."""
+        away: list[IsthmusError] = []
+        for run in runs:
+            try:
+                run.prepare()
+            except IsthmusError as error:
+                if len(runs) == 1 or not run.set_aside(error):
+                    raise
+                away.append(error)
+        if len(away) == len(runs):
+            raise away[0]
+
+    def _ended(self, runs: list[LinkRun], until_caught_up: bool) -> bool:
+        """Whether a link's failure ends the run: always if it was alone, or if the caller waits for all of them."""
+        failed = [run for run in runs if run.failed is not None]
+        if failed and (until_caught_up or len(runs) == 1):
+            return True
+        for run in failed:
+            assert run.failed is not None
+            if not run.set_aside(run.failed):
+                return True
+        return False
+
     def _loop(self, spark: Spark, runs: list[LinkRun], until_caught_up: bool, duration: float | None) -> None:
         deadline = None if duration is None else time.monotonic() + duration
         shown = 0.0
@@ -94,7 +118,7 @@ class Runner:
             spark.check()
             for run in runs:
                 run.tick()
-            if any(run.failed is not None for run in runs):
+            if self._ended(runs, until_caught_up):
                 return
             if until_caught_up:
                 for run in runs:

@@ -159,7 +159,10 @@ class Observer:
         result.slots = {r.slot: r.at for r in current}
         # Between two leases the newest one has no reports yet; those of the one before tell that the run lives.
         alive = [r for r in self._reports.slots.values() if r.run == claim.run and now - r.at < SILENT_SECONDS]
-        if control.paused:
+        if control.held:
+            result.state = "held"
+            result.trouble.append(f"held: {control.held}")
+        elif control.paused:
             result.state = "paused"
         elif alive and control.stop != claim.run:
             result.state = "running"

@@ -9,6 +9,7 @@
     _isthmus.LINK.control        topic, compacted: what the link has set up besides records (control/memory.py)
     _isthmus.LINK.SLOT           transactional ids, one a slot
     _isthmus.LINK.plan           transactional id of whoever plans (pen.py)
+    _isthmus.sites               topic, compacted, of all links: which clusters sites are and were (identity.py)
 
 Invariants:
 - progress is committed only in the transaction that holds the records, or by a planner that has fenced all
@@ -48,6 +49,9 @@ def status_topic(link: str) -> str:
 
 def control_topic(link: str) -> str:
     return f"{STATE_PREFIX}{link}.control"
+
+
+SITES_TOPIC = f"{STATE_PREFIX}sites"
 
 
 def transactional_id(link: str, slot: int) -> str:
@@ -118,14 +122,20 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Control:
     """What operators ask of a running link. ``deal`` counts requests to deal the partitions out anew;
-    ``stop`` names a run that shall end."""
+    ``stop`` names a run that shall end; ``held`` says why recovery has taken the link out of service."""
 
     paused: bool = False
     rate_limit: int | None = None
     rate_overridden: bool = False
     deal: int = 0
     stop: str = ""
+    held: str = ""
     version: int = field(default=0, compare=False)
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is to be copied now."""
+        return self.paused or bool(self.held)
 
     def commit(self) -> Committed:
         body = {
@@ -134,6 +144,7 @@ class Control:
             "override": self.rate_overridden,
             "deal": self.deal,
             "stop": self.stop,
+            "held": self.held,
         }
         return Committed(self.version, json.dumps(body, separators=(",", ":")))
 
@@ -142,4 +153,5 @@ class Control:
         if committed is None:
             return cls()
         body: dict[str, Any] = json.loads(committed.metadata)
-        return cls(body["paused"], body["rate"], body["override"], body["deal"], body["stop"], committed.offset)
+        places = (body["paused"], body["rate"], body["override"], body["deal"], body["stop"], body.get("held", ""))
+        return cls(*places, committed.offset)

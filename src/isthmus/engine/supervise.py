@@ -4,7 +4,8 @@ States of a link's run:
 
     starting ──> running ──> stopping ──> ended
        ^            │ a task failed for good, or a slot fell silent
-       └── backoff ─┘        (an error that retrying will not cure ends the run with it)
+       ├── backoff ─┘        (an error that retrying will not cure is the end of the link's run)
+       └── out of reach      (beside other links: a site that is away, or another cluster than it was, is tried again)
 
 Stopping: the control line names our run, tasks commit and return, and only then leasing is stopped; so Ctrl-C ends
 at a transaction boundary. A task that cannot be reached any more is cut off after a while: exactly-once makes that
@@ -23,13 +24,14 @@ import kafka.errors as kerrors
 from isthmus import errors
 from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
+from isthmus.engine.identity import recognise
 from isthmus.engine.job import Job
 from isthmus.engine.plan import Planner, check_identity, ensure_state_topics
 from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.steer import steer
 from isthmus.engine.tasks import Leasing, error_from
-from isthmus.errors import ConnectionFailed, DataError, IsthmusError, PartitionFault
+from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault
 
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2.0, 15.0
 # A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
@@ -44,6 +46,8 @@ STOP_SECONDS = 20.0
 FIRST_BACKOFF, LAST_BACKOFF = 0.5, 15.0
 # In --until-caught-up, a site that has not answered for this long ends the run.
 UNREACHABLE_SECONDS = 60.0
+# A link whose site is away is tried again this often, and not for long: the driver has other links to look after.
+AWAY_SECONDS, BRIEF_SECONDS = 10.0, 2.0
 
 _FATAL = (
     "TakenOver",
@@ -86,20 +90,50 @@ class LinkRun:
     _unreachable_since: float = 0.0
     _started: float = 0.0
     _keeper: Keeper | None = None
+    _away: IsthmusError | None = None
 
     def __post_init__(self) -> None:
         self.observer = Observer(self.job.link, self.job.source, self.job.target)
 
     # -- starting -----------------------------------------------------------------------------------------
 
-    def prepare(self) -> None:
+    def prepare(self, seconds: float = 30.0) -> None:
         """Reach both sites and check that they may be linked; raises what the user must mend."""
-        self.observer.connect()
+        self.observer.connect(seconds)
         check_identity(self.job, self.observer.source, self.observer.target)
         try:
+            self.observer.target.call(recognise, self.observer.source, self.observer.target)
             self.observer.target.call(ensure_state_topics, self.observer.target, self.job.link)
         except kerrors.KafkaError as error:
             raise self.observer.target.explain(error, "creating the link's own topics") from None
+
+    def set_aside(self, error: IsthmusError) -> bool:
+        """Let other links go on without this one, and try it again later; False if trying again is no use."""
+        if not isinstance(error, (ConnectionFailed, ClusterChanged)):
+            return False
+        if self._away is None or self._away.message != error.message:
+            self.say(
+                Event(self.job.link.name, "error", f"{error.message}; the other links go on, this one is tried again")
+            )
+        self.failed, self._away = None, error
+        self._restart_at = time.monotonic() + AWAY_SECONDS
+        self.last = LinkState(self.job.link.name, self.job.link.source, self.job.link.target, "unknown")
+        self.last.trouble.append(error.message)
+        return True
+
+    def _come_back(self) -> None:
+        """A link that was set aside: its sites are met anew, because they may be other clusters now."""
+        self.observer.close()
+        self.observer = Observer(self.job.link, self.job.source, self.job.target)
+        try:
+            self.prepare(BRIEF_SECONDS)
+        except IsthmusError as error:
+            if not self.set_aside(error):
+                self.failed = error
+            return
+        self._away, self.goal, self._unreachable_since = None, None, 0.0
+        self._told.clear()
+        self.say(Event(self.job.link.name, "info", "its sites can be used again; going on"))
 
     def start(self) -> None:
         assert self.spark is not None
@@ -117,6 +151,10 @@ class LinkRun:
         now = time.monotonic()
         if self.leasing is not None and not self.leasing.is_alive():
             self._leasing_ended(self.leasing)
+        if self._away is not None:
+            if now >= self._restart_at:
+                self._come_back()
+            return
         if self.leasing is None and self.failed is None and now >= self._restart_at:
             self.start()
         self._tell_news()
@@ -188,7 +226,7 @@ class LinkRun:
             self._steer(deal_again=True)
 
     def _cut_off_silent(self, now: LinkState) -> None:
-        if self.leasing is None or now.state == "paused" or not now.slots:
+        if self.leasing is None or now.state in ("paused", "held") or not now.slots:
             return
         silent = [slot for slot, at in now.slots.items() if time.time() - at > SILENT_SECONDS]
         if silent and time.monotonic() - self._started > SILENT_SECONDS and not now.trouble:
@@ -230,8 +268,8 @@ class LinkRun:
 
     def outcome(self) -> IsthmusError | None:
         """What to tell the caller in the end: why the run failed, or which partitions stand still."""
-        if self.failed is not None:
-            return self.failed
+        if self.failed is not None or self._away is not None:
+            return self.failed or self._away
         faults = self.last.faults if self.last is not None else []
         if not faults:
             return None

@@ -113,7 +113,7 @@ class Leasing(threading.Thread):
         link = self._job.link.name
         while not self._over.is_set():
             control = planner.control()
-            if control.paused or control.stop == self._job.run:
+            if control.resting or control.stop == self._job.run:
                 self._over.wait(IDLE_SECONDS)
                 continue
             leases = [lease for lease in planner.plan() if lease.assignments]

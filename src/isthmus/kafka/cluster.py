@@ -315,8 +315,7 @@ class Cluster:
         if self.cluster_id and response.cluster_id and response.cluster_id != self.cluster_id:
             raise ClusterChanged(
                 f"site {self.site.name} was cluster {self.cluster_id} when we connected and is {response.cluster_id} now: "
-                "offsets of the old cluster mean nothing there. If it was rebuilt on purpose, replicate it under a new link "
-                "name",
+                "offsets of the old cluster mean nothing there",
                 self.site.name,
                 self.cluster_id,
                 response.cluster_id,

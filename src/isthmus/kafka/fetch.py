@@ -169,6 +169,8 @@ class Fetcher:
         self._failure: IsthmusError | None = None
         self.held = False
         self.requests = 0
+        self.heard = 0.0
+        """When a leader last answered, by the clock on the wall."""
         self._watching = False
 
     # -- what the owner says ------------------------------------------------------------------------------
@@ -291,6 +293,7 @@ class Fetcher:
                         raise error()
                     continue
                 failures = 0
+                self.heard = time.time()
                 session.answer_bytes = min(ANSWER_BYTES, session.answer_bytes * 2)
             except (kerrors.KafkaError, OSError):
                 # Nothing was lost: positions move only with answers. The next answer may come from elsewhere.

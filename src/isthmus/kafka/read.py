@@ -1,18 +1,25 @@
-"""Read a small topic from a position to its end: state, reports, the offset map."""
+"""Read a small topic from a position to its end: state, reports, the offset map.
+
+What fits in a few records is decoded by kafka-python: bringing in the kernels would cost a starting command more than it
+reads. Both give the same pairs.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import kafka.errors as kerrors
+from kafka.record import MemoryRecords
 
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.fetch import Fetcher, FetchProblem, end_of
+from isthmus.kafka.fetch import Fetched, Fetcher, FetchProblem, end_of
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
 
 BUFFER_BYTES = 16 << 20
+FEW_BYTES = 32 << 10
 
 Pair = tuple[bytes | None, bytes | None]
 
@@ -34,8 +41,6 @@ async def read_to_end(
     pairs: list[Pair] = []
     if position >= end:
         return pairs, position
-    from isthmus.records.arrow import decode  # brings the kernels, which an empty topic does not need
-
     leaders = Leaders(cluster, [partition[0]])
     await leaders.refresh()
     signal = Signal(cluster.loop)
@@ -52,12 +57,32 @@ async def read_to_end(
                 continue
             if isinstance(piece, FetchProblem):
                 raise piece.error(f"{partition[0]}[{partition[1]}] at offset {position}")
-            for batch in decode(
-                piece.data, topic=partition[0], partition=partition[1], position=position, aborted=piece.aborted
-            ):
-                pairs += zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+            pairs += _few(piece, position) or _many(piece, position)
             position = end_of(piece.data, position)
             deadline = time.monotonic() + timeout
     finally:
         fetcher.stop()
     return pairs, position
+
+
+def _few(piece: Fetched, position: int) -> list[Pair]:
+    """The pairs of a few plain records; nothing of what is large, compressed, or may hold aborted ones."""
+    if len(piece.data) > FEW_BYTES or piece.aborted:
+        return []
+    pairs: list[Pair] = []
+    batches = MemoryRecords(bytes(piece.data))
+    while batches.has_next():
+        batch = batches.next_batch()
+        if batch.magic < 2 or batch.compression_type or not batch.validate_crc():
+            return []
+        if not batch.is_control_batch:
+            pairs += [(record.key, record.value) for record in batch if record.offset >= position]
+    return pairs
+
+
+def _many(piece: Fetched, position: int) -> Iterator[Pair]:
+    from isthmus.records.arrow import decode  # brings the kernels
+
+    topic, partition = piece.partition
+    for batch in decode(piece.data, topic=topic, partition=partition, position=position, aborted=piece.aborted):
+        yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)

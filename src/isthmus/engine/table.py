@@ -1,0 +1,84 @@
+"""A small table kept in a compacted topic of ours: keys are text, values are JSON, a tombstone forgets.
+
+Invariant: what ``write_table`` was given is readable by everybody when it returns. Writers of different keys do not disturb
+each other; of two writers of one key, the later one wins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus.control.rights import right
+from isthmus.engine import state
+from isthmus.errors import AuthorisationFailed
+from isthmus.kafka.admin import NewTopic, create_topics, wait_for_topics
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Signal
+from isthmus.kafka.produce import Producer, Refused, small_batches
+from isthmus.kafka.read import read_to_end
+
+Table = dict[str, Any]
+
+
+async def read_table(cluster: Cluster, topic: str) -> Table:
+    """What stands in the table now; nothing if there is none."""
+    error = (await cluster.metadata([topic])).topics[topic].error
+    if error is kerrors.UnknownTopicOrPartitionError:
+        return {}
+    if error is not None:
+        raise _explained(cluster, error(topic))
+    pairs, _ = await read_to_end(cluster, (topic, 0))
+    found: Table = {}
+    for key, value in pairs:
+        name = (key or b"").decode()
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = json.loads(value)
+    return found
+
+
+async def write_table(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> None:
+    """Write these (``None`` forgets)."""
+    if not things:
+        return
+    await _ensure(cluster, topic)
+    leaders = Leaders(cluster, [topic])
+    await leaders.refresh()
+    producer = Producer(cluster, leaders, Signal(cluster.loop), None)
+    records = [
+        (key.encode(), None if value is None else json.dumps(value, separators=(",", ":")).encode())
+        for key, value in things.items()
+    ]
+    for batch in small_batches(records):
+        producer.produce({(topic, 0): batch})
+    try:
+        await producer.drain()
+    except Refused as refused:
+        raise _explained(cluster, refused.error(refused.words)) from None
+
+
+async def _ensure(cluster: Cluster, topic: str) -> None:
+    metadata = await cluster.metadata([topic])
+    if metadata.topics[topic].error is not kerrors.UnknownTopicOrPartitionError:
+        return
+    factor = min(3, max(1, len(metadata.brokers)))
+    outcome = await create_topics(cluster, [NewTopic(topic, 1, factor, state.STATE_TOPIC_CONFIG)])
+    for why in outcome.values():
+        if why is not None:
+            raise _explained(cluster, why.error(why.words))
+    await wait_for_topics(cluster, [topic])
+
+
+def _explained(cluster: Cluster, error: Exception) -> Exception:
+    if not isinstance(error, kerrors.AuthorizationError):
+        return error
+    needs = [str(right(cluster.site, op, "topic", STATE_PREFIX, prefixed=True)) for op in ("CREATE", "READ", "WRITE")]
+    site = cluster.site.name
+    words = f"site {site}: not authorised for the link's own topics; grant ALLOW CREATE, READ and WRITE on them"
+    return AuthorisationFailed(words, site, "\n".join(needs))
