@@ -65,13 +65,13 @@ def make_scene(tmp_path: Path, rng: random.Random) -> Callable[..., Scene]:
         create_topic(source, scene.topic, partitions, min(3, len(source.brokers)))
         body = {
             "sites": {
-                "source": {**source.site_yaml(), **(site or {})},
-                "target": {**target.site_yaml(), **(site or {})},
+                source.name: {**source.site_yaml(), **(site or {})},
+                target.name: {**target.site_yaml(), **(site or {})},
             },
             "links": {
                 scene.link: {
-                    "from": "source",
-                    "to": "target",
+                    "from": source.name,
+                    "to": target.name,
                     "topics": [scene.topic],
                     "commit_interval": "200ms",
                     **link,

@@ -38,7 +38,7 @@ def test_connections_break_at_both_sites(
     scene = make_scene(*sites, commit_interval="100ms")
     # The link goes through the proxies; the load and the judge do not.
     body = json.loads(scene.config.read_text())
-    for name, address in zip(("source", "target"), addresses, strict=True):
+    for name, address in zip(body["sites"], addresses, strict=True):
         body["sites"][name]["bootstrap"] = [address]
     scene.config.write_text(json.dumps(body))
     with scene.judge() as judge, scene.load() as load:

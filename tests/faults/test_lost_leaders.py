@@ -161,7 +161,7 @@ def test_brokers_that_have_not_heard_of_the_topics_yet(
     with scene.judge() as judge, scene.load() as load:
         planned = nursery.plan(scene)
         assert planned.wait() == 0, planned.log
-        copy = nursery.copy(planned, forgetful=["source", "target"], times=5)
+        copy = nursery.copy(planned, forgetful=[east.name, west.name], times=5)
         judge.follow(load)
         check_undisturbed([copy])
         judge.finish(load.stop())

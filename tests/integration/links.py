@@ -637,7 +637,7 @@ class Replicator:
         planner = Planner(self.job)
         try:
             while not self._stop.is_set():
-                if planner.control().paused:
+                if planner.control().resting:
                     time.sleep(0.1)
                     continue
                 leases = planner.plan()

@@ -343,6 +343,9 @@ def test_cluster_changed(rebuilt: tuple[KafkaSite, KafkaSite], unique_topic: Nam
     assert answer.code == 6
     assert answer.lines[-1]["error"] == "ClusterChanged"
     # What the message says.
+    assert isthmus(setup, "sites", "list").code == 6
+    replaced = isthmus(setup, "sites", "replace", east.name, "--json")
+    assert replaced.document["incarnation"] == 2
     again = one_link(east, west, [topic], rename="{topic}.again")
     copy_until_caught_up(again)
     assert compare(east, west, topic, f"{topic}.again") == 20

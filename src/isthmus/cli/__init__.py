@@ -52,6 +52,12 @@ _VERBS = {
     "offsets": _Verb("isthmus.cli.offsets", "Translate source offsets into destination offsets."),
     "groups": _Verb("isthmus.cli.groups", "Translate, write and move the positions of consumer groups."),
     "reset": _Verb("isthmus.cli.reset", "Set from which source offset partitions go on."),
+    "verify": _Verb("isthmus.cli.verify", "Compare both sides of a link, record by record."),
+    "failover": _Verb("isthmus.cli.failover", "Move work from a site to another: planned, or in an emergency."),
+    "failback": _Verb("isthmus.cli.failback", "Bring work home to a site that has returned with its data."),
+    "reseed": _Verb("isthmus.cli.reseed", "Rebuild a site that has returned without its data."),
+    "drill": _Verb("isthmus.cli.drill", "Rehearse the emergency, and report how it went."),
+    "sites": _Verb("isthmus.cli.sites", "Show which clusters the sites are and were."),
     "sandbox": _Verb("isthmus.cli.sandbox", "Run real brokers on this machine, to try things out."),
     "version": _Verb("isthmus.cli.version", "Show versions of Isthmus and what it runs on."),
 }
