@@ -7,15 +7,24 @@ since. Nothing of a failed write is visible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from isthmus.config import Link
 from isthmus.engine import state
+from isthmus.engine.state import Claim
+from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal, gather
 from isthmus.kafka.offsets import Committed, Partition, commit_group_offsets, group_offsets
-from isthmus.kafka.produce import Producer, small_batches
+from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
+
+# A planner that was in the middle of a plan takes the pen back once; then it sees what is wanted of it. The rest is for lost answers.
+ATTEMPTS = 5
+
+_Result = TypeVar("_Result")
 
 
 class Pen:
@@ -58,3 +67,29 @@ class Pen:
         if self._exactly_once:
             ids = [state.transactional_id(self._link.name, slot) for slot in range(slots)]
             await gather([self._target.loop.spawn(self._make(each).begin()) for each in ids])
+
+
+async def with_pen(
+    target: Cluster, link: Link, work: Callable[[Pen, Claim | None, dict[Partition, Committed]], Awaitable[_Result]]
+) -> _Result:
+    """Take the pen, end whatever older leases could still write, read what is committed, and do ``work`` with it.
+
+    Begins again from the start when a planner took the pen meanwhile; so ``work`` may be done more than once.
+    """
+    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
+    pen = Pen(target, link)
+    for attempt in range(ATTEMPTS):
+        try:
+            await pen.take()
+            claim = Claim.read((await group_offsets(target, group, [map_key], stable=True)).get(map_key))
+            if claim is not None:
+                claim = replace(claim, number=claim.number + 1)
+                await pen.write({map_key: claim.commit()})
+                await pen.fence(claim.slots)
+            return await work(pen, claim, await group_offsets(target, group, stable=True))
+        except (Fenced, Interrupted):
+            if attempt + 1 == ATTEMPTS:
+                raise DataError(
+                    f"link {link.name}: another planner kept writing; nothing is sure to be done, give the command again"
+                ) from None
+    raise AssertionError("unreachable")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.pen import Pen
+from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.plan import Topic, discover
 from isthmus.engine.report import FaultReport
 from isthmus.engine.state import Claim, Progress
@@ -29,13 +29,9 @@ from isthmus.kafka.offsets import (
     LATEST,
     Committed,
     Partition,
-    group_offsets,
     list_offsets,
 )
-from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
-
-# A planner that was in the middle of a plan takes the pen back once; then it is held. The rest is for lost answers.
-ATTEMPTS = 5
+from isthmus.kafka.produce import Producer, small_batches
 
 To = int | Literal["earliest", "latest", "current"]
 
@@ -68,14 +64,14 @@ async def reset(
     paused_before = (await read_control(target, link.name)).paused
     await steer(target, link.name, paused=True)
     try:
-        moved = await _with_pen(source, target, link, partitions, to, topics, targets)
+        moved = await _move(source, target, link, partitions, to, topics, targets)
         await _clear_faults(target, link, partitions)
     finally:
         await steer(target, link.name, paused=paused_before, deal_again=True)
     return moved
 
 
-async def _with_pen(
+async def _move(
     source: Cluster,
     target: Cluster,
     link: Link,
@@ -84,35 +80,21 @@ async def _with_pen(
     topics: Mapping[str, Topic],
     targets: Metadata,
 ) -> list[Moved]:
-    """Write the positions; again from the start when a planner that was not held yet took the pen from us."""
-    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
-    pen = Pen(target, link)
-    for attempt in range(ATTEMPTS):
-        try:
-            await pen.take()
-            claim = Claim.read((await group_offsets(target, group, [map_key], stable=True)).get(map_key))
-            if claim is not None:
-                await pen.write({map_key: replace(claim, number=claim.number + 1).commit()})
-                await pen.fence(claim.slots)
-            committed = await group_offsets(target, group, stable=True)
-            offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
-            moved: list[Moved] = []
-            write: dict[Partition, Committed] = {}
-            for name, p in partitions:
-                there_id: uuid.UUID = targets.topics[topics[name].target].id
-                key = (topics[name].target, p)
-                old = Progress.read(committed[key]) if key in committed else None
-                now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
-                write[key] = now.commit()
-                moved.append(Moved(name, p, old.offset if old else None, now.offset))
-            await pen.write(write)
-            return moved
-        except (Fenced, Interrupted):
-            if attempt + 1 == ATTEMPTS:
-                raise DataError(
-                    f"link {link.name}: another planner kept writing; nothing is sure to be reset, give the command again"
-                ) from None
-    raise AssertionError("unreachable")
+    async def move(pen: Pen, _: Claim | None, committed: dict[Partition, Committed]) -> list[Moved]:
+        offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
+        moved: list[Moved] = []
+        write: dict[Partition, Committed] = {}
+        for name, p in partitions:
+            there_id: uuid.UUID = targets.topics[topics[name].target].id
+            key = (topics[name].target, p)
+            old = Progress.read(committed[key]) if key in committed else None
+            now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
+            write[key] = now.commit()
+            moved.append(Moved(name, p, old.offset if old else None, now.offset))
+        await pen.write(write)
+        return moved
+
+    return await with_pen(target, link, move)
 
 
 async def _offsets(
