@@ -83,7 +83,7 @@ def migrate(
     counts = []
     if count:
         step("count records on both sides")
-        with Ends(chosen, loaded.sites[chosen.source], loaded.sites[chosen.target]) as ends:
+        with Ends.of(loaded, chosen) as ends:
             counts = ends.loop.run(count_link, ends)
         report["counts"] = [each.to_json() for each in counts]
         if not json:

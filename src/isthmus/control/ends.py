@@ -1,24 +1,34 @@
-"""Both ends of a link, connected, as the resources see them."""
+"""Both ends of a link, connected, as the resources see them; and the links that go the other way."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from isthmus.config import Link, Site
+from isthmus.config import Config, Link, Site
 from isthmus.control.change import Change, Outcome
 from isthmus.errors import SameCluster
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
 
 
-class Ends:
-    """A link with its two sites on one loop; ``call`` runs a coroutine function on it."""
+def opposite(config: Config, link: Link) -> tuple[Link, ...]:
+    """The links from this one's destination to its source; which of them brings which topic, opposite.py tells."""
+    ways = (link.target, link.source)
+    return tuple(other for other in config.links.values() if (other.source, other.target) == ways)
 
-    def __init__(self, link: Link, source: Site, target: Site) -> None:
-        self.link = link
+
+class Ends:
+    """A link with its two sites on one loop. ``others`` are the links of the other direction."""
+
+    def __init__(self, link: Link, source: Site, target: Site, others: tuple[Link, ...] = ()) -> None:
+        self.link, self.others = link, others
         self.loop = Loop()
         self.source = Cluster(source, self.loop, f"isthmus-{link.name}-control")
         self.target = Cluster(target, self.loop, f"isthmus-{link.name}-control")
+
+    @classmethod
+    def of(cls, config: Config, link: Link) -> Ends:
+        return cls(link, config.sites[link.source], config.sites[link.target], opposite(config, link))
 
     async def connect(self) -> Ends:
         await self.source.connect()

@@ -24,7 +24,7 @@ from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_o
 
 def views(config: Config, link: Link, only: Collection[str] | None = None) -> list[View]:
     """The groups of a link, translated."""
-    with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+    with Ends.of(config, link) as ends:
         try:
             found: list[View] = ends.loop.run(survey, ends, link.sync.groups, only)
         except kerrors.KafkaError as error:
@@ -37,7 +37,7 @@ def sync(
 ) -> tuple[list[Change], list[Outcome]]:
     """Plan the groups of a link and carry it out; an operator who asks for it means it, whatever ``enabled`` says."""
     resource = Groups(only, asked=True)
-    with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+    with Ends.of(config, link) as ends:
         try:
             changes: list[Change] = ends.loop.run(resource.plan, ends)
             outcomes: list[Outcome] = [] if dry_run else ends.loop.run(resource.apply, ends, changes)

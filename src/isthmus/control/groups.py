@@ -1,6 +1,6 @@
 """Consumer groups: a group that read at the source goes on at the destination with the next record that it has not read.
 
-Read both sides -> translate (translation.py, foreign.py) -> plan -> apply.
+Read both sides -> translate (translation.py, two_way.py, foreign.py) -> plan -> apply.
 
 Invariants:
 - a position is written only while the group has no member at the destination. The broker is the judge: it refuses a commit
@@ -14,22 +14,23 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import kafka.errors as kerrors
 
-from isthmus.config import is_internal
+from isthmus.config import Link, is_internal
 from isthmus.config.sync_groups import SyncGroups
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.foreign import Inquiry, positions
+from isthmus.control.map_records import MapRecords
+from isthmus.control.opposite import Brought, Meeting, Opposite, brought, changed_topic, progress_of
 from isthmus.control.rights import right
+from isthmus.control.topics import Topic, discover
 from isthmus.control.translation import Position, Target, by_map, maps_between
 from isthmus.engine import state
-from isthmus.engine.plan import Topic, discover
-from isthmus.engine.state import Progress
 from isthmus.kafka.cluster import Cluster, TopicInfo
 from isthmus.kafka.groups import (
     HAS_MEMBERS,
@@ -41,7 +42,6 @@ from isthmus.kafka.groups import (
     offsets_of_groups,
 )
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
-from isthmus.kafka.read import Pair, read_to_end
 
 # Groups whose positions at the destination are read, compared and written together: what has been read is some
 # hundred milliseconds old when it is relied on.
@@ -121,13 +121,14 @@ class Groups:
 
     def __init__(self, only: Collection[str] | None = None, asked: bool = False) -> None:
         self._only, self._asked = only, asked
-        self._map = MapRecords()
+        self._known: Known | None = None
 
     async def plan(self, ends: Ends) -> list[Change]:
         options = ends.link.sync.groups
         if not options.enabled and not self._asked:
             return []
-        return [change for view in await survey(ends, options, self._only, self._map) for change in _changes(view)]
+        self._known = self._known or Known.of(ends.link)
+        return [change for view in await survey(ends, options, self._only, self._known) for change in _changes(view)]
 
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
         todo = [change for change in changes if change.to_do]
@@ -144,47 +145,35 @@ class Groups:
 # -- reading and translating ------------------------------------------------------------------------------------
 
 
-class MapRecords:
-    """The records of a link's map, of which each look reads only what came since the last one."""
+@dataclass(slots=True)
+class Known:
+    """What repeated surveys of one link need to read only once."""
 
-    def __init__(self) -> None:
-        self._newest: dict[bytes, bytes] = {}
-        self._end: int | None = None
+    records: MapRecords
+    opposite: Opposite = field(default_factory=Opposite)
 
-    async def look(self, ends: Ends) -> list[Pair]:
-        """The newest record of each chunk, in the order in which they were written."""
-        topic = (state.map_topic(ends.link.name), 0)
-        try:
-            try:
-                fresh, self._end = await read_to_end(ends.target, topic, self._end)
-            except kerrors.OffsetOutOfRangeError:
-                self._newest.clear()
-                fresh, self._end = await read_to_end(ends.target, topic)
-        except kerrors.UnknownTopicOrPartitionError:
-            return []  # a link that has never run has copied nothing
-        for key, value in fresh:
-            self._newest.pop(key or b"", None)
-            if key and value is not None:
-                self._newest[key] = value
-        return list(self._newest.items())
+    @classmethod
+    def of(cls, link: Link) -> Known:
+        return cls(MapRecords(link.name))
 
 
 async def survey(
-    ends: Ends, options: SyncGroups, only: Collection[str] | None = None, records: MapRecords | None = None
+    ends: Ends, options: SyncGroups, only: Collection[str] | None = None, known: Known | None = None
 ) -> list[View]:
     """All groups that follow the link's data, translated; of those that ``only`` names, also what is left alone.
 
     Changes nothing.
     """
-    topics = await discover(ends.source, ends.link)
+    others = await brought(ends)
+    topics = await _topics(ends, others)
     here, there = await list_groups(ends.source), await list_groups(ends.target)
     views: list[View] = []
     for name, group in sorted(here.items()):
         if is_internal(name) or (name not in only if only is not None else not options.matches(name)):
             continue
-        known = there.get(name)
-        view = View(name, group.kind, group.state, known.state if known else "")
-        view.left = _left_alone(group, known, options.only_empty and only is None)
+        twin = there.get(name)
+        view = View(name, group.kind, group.state, twin.state if twin else "")
+        view.left = _left_alone(group, twin, options.only_empty and only is None)
         views.append(view)
     wanted = [view.group for view in views if view.kind in KINDS]
     committed = await offsets_of_groups(ends.source, wanted)
@@ -195,8 +184,18 @@ async def survey(
     # A group that reads nothing of this link's topics is none of its business.
     views = [view for view in views if view.rows or view.trouble or view.kind not in KINDS]
     rows = [row for view in views if not view.left or only is not None for row in view.rows]
-    await _translate(ends, topics, rows, records or MapRecords())
+    await _translate(ends, topics, others, rows, known or Known.of(ends.link))
     return views
+
+
+async def _topics(ends: Ends, others: Sequence[Brought]) -> dict[str, Topic]:
+    """The link's topics; and those that a link of the other direction has brought here, which need not be carried back."""
+    topics = await discover(ends.source, ends.link)
+    origins = {key[0]: p.source_topic for other in others for key, p in other.progress.items() if key[0] not in topics}
+    for name, info in (await ends.source.metadata(sorted(origins))).topics.items() if origins else ():
+        if info.error is None:
+            topics[name] = Topic(info, origins[name])
+    return topics
 
 
 def _left_alone(group: Group, there: Group | None, only_empty: bool) -> str:
@@ -246,7 +245,9 @@ def _trouble(error: Error, cluster: Cluster, operation: str, group: str, topics:
     return Trouble(f"site {site.name}: {name}")
 
 
-async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row], records: MapRecords) -> None:
+async def _translate(
+    ends: Ends, topics: Mapping[str, Topic], others: Sequence[Brought], rows: list[Row], known: Known
+) -> None:
     """Find each row's position, or its reason."""
     if not rows:
         return
@@ -260,29 +261,36 @@ async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row], r
     places = {key: (topics[key[0]].target, key[1]) for key in ids}
     # The end before the map: what the map does not know yet is written at or behind that end.
     last = await list_offsets(ends.target, dict.fromkeys(places.values(), LATEST))
-    progress = await _progress(ends)
-    maps = maps_between(await records.look(ends), ids)
+    progress = progress_of(await group_offsets(ends.target, state.group(ends.link.name), stable=False))
+    maps = maps_between(await known.records.look(ends.target), ids)
     first = await list_offsets(ends.target, dict.fromkeys(places.values(), EARLIEST))
     by_partition: dict[Partition, list[Row]] = {}
     for row in rows:
         if not row.reason:
             by_partition.setdefault((row.topic, row.partition), []).append(row)
-    foreign: list[tuple[Row, Inquiry]] = []
+    bounds: dict[Partition, Target] = {}
     for key, some in by_partition.items():
         start, end = first[places[key]], last[places[key]]
-        if not isinstance(start, int) or not isinstance(end, int):
+        if isinstance(start, int) and isinstance(end, int):
+            bounds[key] = Target(start, end)
+        else:
             bad = end if isinstance(start, int) else start
             _refuse(some, f"the destination does not tell its log's ends: {getattr(bad, '__name__', bad)}")
-            continue
-        bounds, owned = Target(start, end), progress.get(places[key])
+    two_way = await known.opposite.meetings(ends, others, places, ids, maps, bounds)
+    foreign: list[tuple[Row, Inquiry]] = []
+    for key, target in bounds.items():
+        some, owned, meeting = by_partition[key], progress.get(places[key]), two_way.get(key)
+        offsets = [row.committed.offset for row in some]
         if owned is not None and owned.source_topic != key[0]:
             owned = None
-        if owned is not None and (changed := _changed(owned, *ids[key])):
+        if owned is not None and (changed := changed_topic(owned, *ids[key])):
             _refuse(some, changed)
+        elif isinstance(meeting, str):
+            _refuse(some, meeting)
+        elif isinstance(meeting, Meeting):
+            _place(some, meeting.both.positions(offsets, meeting.limit, target))
         elif owned is not None or key in maps:
-            found = by_map(maps.get(key), bounds, [row.committed.offset for row in some])
-            for row, position in zip(some, found, strict=True):
-                row.position = position
+            _place(some, by_map(maps.get(key), target, offsets))
         elif len(topics[key[0]].source.partitions) != len(targets[places[key][0]].partitions):
             _refuse(
                 some,
@@ -291,7 +299,7 @@ async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row], r
                 "did may have dealt records to other partitions",
             )
         else:
-            foreign += [(row, Inquiry(key, places[key], row.committed.offset, bounds)) for row in some]
+            foreign += [(row, Inquiry(key, places[key], row.committed.offset, target)) for row in some]
     answers = await positions(ends, (i for _, i in foreign), ends.link.headers.offset)
     for row, inquiry in foreign:
         answer = answers[inquiry.source, inquiry.offset]
@@ -299,6 +307,11 @@ async def _translate(ends: Ends, topics: Mapping[str, Topic], rows: list[Row], r
             row.position = answer
         else:
             row.reason = answer
+
+
+def _place(rows: Iterable[Row], found: Iterable[Position]) -> None:
+    for row, position in zip(rows, found, strict=True):
+        row.position = position
 
 
 def _refuse(rows: Iterable[Row], reason: str) -> None:
@@ -319,22 +332,6 @@ def _unfit(row: Row, source: TopicInfo, target: TopicInfo | None) -> str:
             f"{len(target.partitions)} at the destination; add partitions there"
         )
     return ""
-
-
-def _changed(progress: Progress, source_id: uuid.UUID, target_id: uuid.UUID) -> str:
-    """Why what the link knows of a partition is not about the topics that have its names now."""
-    for side, then, now in (("source", progress.source_id, source_id), ("destination", progress.target_id, target_id)):
-        if then.int and now.int and then != now:
-            return (
-                f"the {side} topic was deleted and created again since the link copied it; reset the link there first"
-            )
-    return ""
-
-
-async def _progress(ends: Ends) -> dict[Partition, Progress]:
-    found = await group_offsets(ends.target, state.group(ends.link.name), stable=False)
-    read = {key: Progress.read(value) for key, value in found.items()}
-    return {key: progress for key, progress in read.items() if progress is not None}
 
 
 # -- planning -----------------------------------------------------------------------------------------------------

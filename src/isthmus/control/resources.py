@@ -70,7 +70,7 @@ def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None
     writers = writers_of(config, links)
     plans = []
     for link in links:
-        with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+        with Ends.of(config, link) as ends:
             changes: list[Change] = []
             for resource in resources(only):
                 changes += without_clashes(ends.loop.run(planned, resource, ends), link, writers)
@@ -167,7 +167,7 @@ async def _applied(resource: Resource, ends: Ends, todo: list[Change]) -> list[O
 
 def apply_link(config: Config, link: Link, only: Iterable[str] | None = None) -> tuple[list[Change], list[Outcome]]:
     """Plan and carry out, resource by resource; what is left to say (not to do), and what became of the rest."""
-    with Ends(link, config.sites[link.source], config.sites[link.target]) as ends:
+    with Ends.of(config, link) as ends:
         said: list[Change] = []
         outcomes: list[Outcome] = []
         writers = writers_of(config, [link])

@@ -6,6 +6,7 @@ copied record before it: what comes later is written behind that, whatever marke
 
 Methods, best first:
 - ``map``: the link's own map, exact;
+- ``two-way``: a link brings records the other way, too: both maps together (two_way.py). Nothing is left out;
 - ``header``: the topic was copied by another tool, whose records carry their source offset in a header: exact;
 - ``timestamp``: it carries none, so the first record that is not older than the last one that the group has read. That one,
   and in logs with transactions some more, are read again; nothing is left out as long as timestamps were kept.
@@ -29,7 +30,7 @@ from isthmus.kafka.offsets import Partition
 from isthmus.kafka.peek import Seen
 from isthmus.kafka.read import Pair
 
-Method = Literal["map", "header", "timestamp"]
+Method = Literal["map", "two-way", "header", "timestamp"]
 
 # In a chunk of the map, the id of the topic that it is about stands behind one byte.
 _TARGET_ID = slice(1, 17)
