@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from isthmus.config.base import Model
-from isthmus.config.link import Link
+from isthmus.config.link import Link, fill_origin
 from isthmus.config.metrics import Metrics
 from isthmus.config.mistakes import Problem, did_you_mean, several
 from isthmus.config.rename import fill
@@ -79,7 +79,7 @@ def _pick(kind: str, name: str, known: Mapping[str, _Member]) -> _Member:
 
 
 def fill_names(data: Any) -> Any:
-    """Give each site and link its key as its name."""
+    """Give each site and link its key as its name, and links the origin header that their loop rule needs."""
     if not isinstance(data, dict):
         return data
     filled = dict(data)
@@ -87,7 +87,8 @@ def fill_names(data: Any) -> Any:
         members = data.get(group)
         if isinstance(members, dict):
             filled[group] = {
-                key: {**member, "name": key} if isinstance(member, dict) else member for key, member in members.items()
+                key: fill_origin({**member, "name": key}) if isinstance(member, dict) else member
+                for key, member in members.items()
             }
         elif members is None and group in data:
             filled[group] = {}  # a heading with nothing below it

@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from isthmus.config.base import Model, empty_if_nothing
+from isthmus.config.loop import Loop, loop_input, wants_loop
 from isthmus.config.mistakes import Problem, several, wrong
 from isthmus.config.names import Name, topic_problem
+from isthmus.config.origin import Origin, origin_input
 from isthmus.config.patterns import is_pattern
 from isthmus.config.quantities import (
     Count,
@@ -145,6 +147,21 @@ class Link(Model):
     headers: Annotated[Headers, BeforeValidator(_headers, json_schema_input_type=Headers | Switch)] = Field(
         default=Headers(), description="Headers that the link adds to each record; `off` adds none."
     )
+    origin: Annotated[
+        Origin | None, BeforeValidator(origin_input, json_schema_input_type=Origin | Switch | str | None)
+    ] = Field(
+        default=None,
+        description="Stamps where each record was born: `on`, `off`, a header's key, or both parts. Left out, it is on where "
+        "`loop` is set and off otherwise.",
+    )
+    loop: Annotated[
+        Loop | None,
+        BeforeValidator(loop_input, json_schema_input_type=Loop | Literal["returning", "foreign"] | Switch | None),
+    ] = Field(
+        default=None,
+        description="Leaves out records that would go round: `returning` (pairs, rings, from a hub), `foreign` (meshes, to a hub) "
+        "or `off`. See [Active-active](active-active.md).",
+    )
     rules: Annotated[list[Rule], BeforeValidator(empty_if_nothing)] = Field(
         default=[],
         description="Rules that change or drop records, in order: `module:function`, or a built-in rule with "
@@ -187,6 +204,11 @@ class Link(Model):
     def _rename(self, name: str) -> str:
         return fill(self.rename, topic=name, source=self.source, target=self.target, link=self.name)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_origin(cls, data: Any) -> Any:
+        return fill_origin(data)
+
     @model_validator(mode="after")
     def _check(self) -> Link:
         problems = check_link(self.__dict__)
@@ -195,13 +217,20 @@ class Link(Model):
         return self
 
 
+def fill_origin(data: Any) -> Any:
+    """A loop rule needs origins: they are on where nothing is said of them."""
+    if isinstance(data, dict) and "origin" not in data and wants_loop(data.get("loop")):
+        return {**data, "origin": Origin()}
+    return data
+
+
 def check_link(link: Mapping[str, Any]) -> list[Problem]:
     """What the fields of a link must satisfy together.
 
     Takes the fields by name and judges those that are there, so that a link with one bad field is still
     checked for its other mistakes.
     """
-    return [*_check_rename(link), *_check_start(link), *_check_times(link)]
+    return [*_check_rename(link), *_check_start(link), *_check_times(link), *_check_origin(link)]
 
 
 def _check_rename(link: Mapping[str, Any]) -> list[Problem]:
@@ -240,3 +269,15 @@ def _check_times(link: Mapping[str, Any]) -> list[Problem]:
         return []
     place = "lease" if lease != Link.model_fields["lease"].default else "commit_interval"
     return [Problem((place,), "a lease must be at least as long as the commit interval")]
+
+
+def _check_origin(link: Mapping[str, Any]) -> list[Problem]:
+    origin, loop = link.get("origin"), link.get("loop")
+    if loop is not None and "origin" in link and origin is None:
+        return [
+            Problem(("origin",), "a loop rule needs to know where records were born", "leave origin out, or set it")
+        ]
+    headers = link.get("headers")
+    if origin is not None and headers is not None and origin.header == headers.offset:
+        return [Problem(("origin",), "the header of the offset has this key", "give one of them another")]
+    return []

@@ -4,7 +4,7 @@ Invariant: a link's rules are an ordered tuple of pure functions on batches of r
 pickles. Each built-in rule is one file of this package that declares
 
     ORDER: int                                 its place in the tuple
-    def build(link) -> Rule | None             the rule of a link, or None if the link does not want it
+    def build(link, ids) -> Rule | None        the rule of a link, or None if the link does not want it
     LISTED = True                              only if a link names it under ``rules:``, with options
 
 so a new rule is a new file and nothing else.
@@ -17,12 +17,23 @@ import pkgutil
 from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from isthmus.errors import ConfigError
 from isthmus.records.rule import Rule
 
-__all__ = ["Rule", "compile_rules", "destination_topic", "load_built_in"]
+__all__ = ["Identities", "Rule", "compile_rules", "destination_topic", "load_built_in"]
+
+
+class Identities(NamedTuple):
+    """All cluster ids that a link's sites ever had, oldest first: the last is the present one."""
+
+    source: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+
+
+#: Nobody has asked the sites.
+UNKNOWN = Identities()
 
 
 class Link(Protocol):
@@ -41,8 +52,11 @@ def load_built_in() -> tuple[ModuleType, ...]:
     return tuple(sorted((m for m in modules if hasattr(m, "ORDER")), key=lambda m: (m.ORDER, m.__name__)))
 
 
-def compile_rules(link: Link) -> tuple[Rule, ...]:
-    """The rules of a link, in order. Raises ``ConfigError`` for a rule that cannot be built."""
+def compile_rules(link: Link, ids: Identities = UNKNOWN) -> tuple[Rule, ...]:
+    """The rules of a link, in order. Raises ``ConfigError`` for a rule that cannot be built.
+
+    ``ids`` are needed only to run rules whose headers hold cluster ids, not to build them.
+    """
     listed = {module.__name__.rpartition(".")[2] for module in load_built_in() if getattr(module, "LISTED", False)}
     for entry in link.rules:
         if isinstance(entry, str):
@@ -54,7 +68,7 @@ def compile_rules(link: Link) -> tuple[Rule, ...]:
                     f"rules: there is no rule {name!r} that takes options (there are: {known}). A function of"
                     " your own is named as text, module:function."
                 )
-    built = (module.build(link) for module in load_built_in())
+    built = (module.build(link, ids) for module in load_built_in())
     return tuple(rule for rule in built if rule is not None)
 
 

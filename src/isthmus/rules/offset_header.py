@@ -14,7 +14,9 @@ import numpy as np
 from isthmus.records.kernels_cache import READ_BYTES, kernel
 from isthmus.records.model import Records
 from isthmus.records.wire import copy_bytes, write_int64
+from isthmus.rules import Identities
 from isthmus.rules.encode import encode_number
+from isthmus.rules.listed import Lists, is_listed
 
 #: After every rule that may look at a record's headers or drop it.
 ORDER = 900
@@ -74,11 +76,11 @@ class _Headers(Protocol):
     offset: str | None
 
 
-class _Link(Protocol):
+class _Link(Lists, Protocol):
     headers: _Headers
 
 
-def build(link: _Link) -> OffsetHeader | None:
-    """The rule of a link, unless its header is switched off."""
-    name = link.headers.offset
+def build(link: _Link, ids: Identities) -> OffsetHeader | None:
+    """The rule of a link, unless its header is switched off, or the link re-seeds a site."""
+    name = None if is_listed(link, "invert") else link.headers.offset
     return OffsetHeader(name) if name else None

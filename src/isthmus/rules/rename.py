@@ -11,6 +11,7 @@ from typing import Protocol
 
 from isthmus.errors import ConfigError
 from isthmus.records.model import Records
+from isthmus.rules import Identities
 
 ORDER = 100
 
@@ -37,7 +38,7 @@ class _Link(Protocol):
     rename: str
 
 
-def build(link: _Link) -> Rename | None:
+def build(link: _Link, ids: Identities) -> Rename | None:
     """The rule of a link, unless its topics keep their names."""
     pattern = link.rename
     if pattern.count(PLACE) != 1:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from isthmus.errors import ConfigError, UnknownSchemaIds
 from isthmus.records.kernels_cache import kernel
 from isthmus.records.model import Ints, Longs, Records
 from isthmus.records.wire import read_uint32
+from isthmus.rules import Identities
+from isthmus.rules.listed import Lists, options_of
 
 #: After rules of users, which see what the source has written; before the offset header.
 ORDER = 700
@@ -160,21 +162,11 @@ class SchemaIds:
         return None
 
 
-class _Link(Protocol):
-    rules: Sequence[str | dict[str, Any]]
-
-
-def build(link: _Link) -> SchemaIds | None:
+def build(link: Lists, ids: Identities) -> SchemaIds | None:
     """The rule, if the link lists it. Raises ``ConfigError`` for options that it does not have."""
-    listed = [entry["schema_ids"] for entry in link.rules if isinstance(entry, dict) and "schema_ids" in entry]
-    if not listed:
+    options = options_of(link, "schema_ids", ("keys", "values", "unknown"))
+    if options is None:
         return None
-    if len(listed) > 1:
-        raise ConfigError("rules: schema_ids stands there twice")
-    options = dict(listed[0])
-    for name in options:
-        if name not in ("keys", "values", "unknown"):
-            raise ConfigError(f"rules: schema_ids has no option {name!r}; it has keys, values and unknown")
     for name in ("keys", "values"):
         if not isinstance(options.get(name, True), bool):
             raise ConfigError(f"rules: schema_ids: {name} is true or false")

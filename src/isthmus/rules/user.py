@@ -7,14 +7,16 @@ is written. Only names are pickled; each process imports the functions itself.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol
+from typing import Any
 
 from isthmus.errors import ConfigError
 from isthmus.records import faults
 from isthmus.records.model import Records
+from isthmus.rules import Identities
+from isthmus.rules.listed import Lists
 
 #: After the built-in rules that decide whether a record is copied at all, before the offset header.
 ORDER = 500
@@ -72,11 +74,7 @@ class UserRules:
         return records
 
 
-class _Link(Protocol):
-    rules: Sequence[str | dict[str, Any]]
-
-
-def build(link: _Link) -> UserRules | None:
+def build(link: Lists, ids: Identities) -> UserRules | None:
     """The functions that a link names, if any. Imports them, so that a mistake is seen at once."""
     names = tuple(entry for entry in link.rules if isinstance(entry, str))
     for name in names:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from isthmus.config import Link
 from isthmus.records import Transcoder, stamp
 from isthmus.rules import compile_rules
 
-PLAIN = SimpleNamespace(rename="{topic}", headers=SimpleNamespace(offset="isthmus-offset"), rules=[])
-UNTOUCHED = SimpleNamespace(rename="{topic}", headers=SimpleNamespace(offset=None), rules=[])
+PLAIN = Link(name="l", source="a", target="b", topics=["t"])
+UNTOUCHED = Link(name="l", source="a", target="b", topics=["t"], headers="off")
+BOTH_WAYS = Link(name="l", source="a", target="b", topics=["t"], loop="returning")
 
 
 def fetched(batches: int, records: int, size: int = 100) -> bytes:
@@ -62,7 +63,7 @@ def feeding(link, data):
     return feed
 
 
-@pytest.mark.parametrize("link", [PLAIN, UNTOUCHED], ids=["offset header", "untouched"])
+@pytest.mark.parametrize("link", [PLAIN, UNTOUCHED, BOTH_WAYS], ids=["offset header", "untouched", "both ways"])
 def test_no_python_a_record(link):
     few, many = feeding(link, fetched(4, 100)), feeding(link, fetched(4, 1600))
     # Sixteen times the records in as many batches may not mean one more call, but for an outgoing batch more or two.

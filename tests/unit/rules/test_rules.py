@@ -28,6 +28,8 @@ class Link:
     rename: str = "{topic}"
     headers: Headers = field(default_factory=Headers)
     rules: list[str | dict[str, Any]] = field(default_factory=list)
+    origin: None = None
+    loop: None = None
 
 
 def run(rules: tuple[Rule, ...], *records: Rec) -> Copied:
