@@ -26,6 +26,7 @@
     │       ├── UnknownSchemaIds             records carry schema ids that no registry knows
     │       └── RuleFailed                   a rule raised or returned something unusable
     ├── RegistryRefused             exit 1   a schema registry refused a request for good
+    ├── HookFailed                  exit 1   an operator's own command did not do what it was asked for
     ├── TakenOver                   exit 7   another replicator runs this link now
     ├── SandboxError                exit 8   a local broker or cluster could not be run
     └── Interrupted                 exit 130 stopped by the user, cleanly
@@ -214,6 +215,10 @@ class RegistryRefused(IsthmusError):
     def __init__(self, message: str, site: str = "", status: int = 0, code: int = 0) -> None:
         super().__init__(message, site=site, status=status, code=code)
         self.site, self.status, self.code = site, status, code
+
+
+class HookFailed(IsthmusError):
+    """An operator's own command (``sites.SITE.hooks``) did not do what it was asked for."""
 
 
 class TakenOver(IsthmusError):

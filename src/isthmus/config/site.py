@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from isthmus.config.base import Model
+from isthmus.config.hooks import Hooks
 from isthmus.config.mistakes import Problem, several, wrong
 from isthmus.config.names import Name
 from isthmus.config.quantities import Duration, Switch
@@ -104,3 +105,7 @@ class Site(Model):
     )
     request_timeout: Duration = Field(default=30.0, description="How long one request to a broker may take.")
     registry: Registry | None = Field(default=None, description="The site's schema registry. Left out means none.")
+    hooks: Hooks | None = Field(
+        default=None,
+        description="Commands of your own that fence the site in a failover, instead of its ACLs. Left out means none.",
+    )

@@ -134,7 +134,7 @@ class Copier:
         self._link = lease.link
         self._should_stop = should_stop
         self._exactly_once = lease.link.delivery == "exactly-once"
-        rules = compile_rules(lease.link)
+        rules = compile_rules(lease.link, lease.identities)
         self._transcoder = Transcoder(rules, lease.link.compression, lease.link.on_corrupt)
         self._loop = Loop()
         self._signal = Signal(self._loop)

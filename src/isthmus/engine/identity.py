@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import kafka.errors as kerrors
 
@@ -19,16 +18,9 @@ from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import Table, read_table, write_table
 from isthmus.errors import ClusterChanged, NotAllowed, SameCluster
 from isthmus.kafka.cluster import Cluster
+from isthmus.rules import Identities
 
 KIND = "site/"
-
-
-@dataclass(frozen=True, slots=True)
-class Incarnations:
-    """All cluster ids of both ends of a link, oldest first."""
-
-    source: tuple[str, ...] = ()
-    target: tuple[str, ...] = ()
 
 
 def of_table(table: Table) -> dict[str, list[str]]:
@@ -54,7 +46,7 @@ async def incarnations(cluster: Cluster) -> dict[str, list[str]]:
         return {}
 
 
-async def recognise(source: Cluster, target: Cluster) -> Incarnations:
+async def recognise(source: Cluster, target: Cluster) -> Identities:
     """Both ends are who they were; whoever is met for the first time is written down at the destination."""
     if source.cluster_id and source.cluster_id == target.cluster_id:
         raise SameCluster(
@@ -74,7 +66,7 @@ async def recognise(source: Cluster, target: Cluster) -> Incarnations:
         if there.get(name) != ids:
             write[KIND + name] = ids
     await write_table(target, SITES_TOPIC, write)
-    return Incarnations(tuple(known.get(source.site.name, ())), tuple(known.get(target.site.name, ())))
+    return Identities(tuple(known.get(source.site.name, ())), tuple(known.get(target.site.name, ())))
 
 
 def changed(cluster: Cluster, ids: list[str]) -> ClusterChanged:

@@ -6,8 +6,8 @@ import uuid
 from dataclasses import dataclass, field
 
 from isthmus.config import Link, Site
-from isthmus.engine.identity import Incarnations
 from isthmus.kafka.offsets import Partition
+from isthmus.rules import Identities
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Lease:
     slots: int
     seconds: float
     assignments: tuple[Assignment, ...]
-    incarnations: Incarnations = field(default_factory=Incarnations)
+    identities: Identities = field(default_factory=Identities)
 
 
 @dataclass(slots=True)

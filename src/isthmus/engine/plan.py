@@ -29,7 +29,7 @@ from isthmus.engine.balance import deal
 from isthmus.engine.held import by_source as progress_by_source
 from isthmus.engine.held import held as held_partitions
 from isthmus.engine.held import is_newest
-from isthmus.engine.identity import Incarnations, recognise
+from isthmus.engine.identity import recognise
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
@@ -68,6 +68,7 @@ from isthmus.kafka.offsets import (
 )
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 from isthmus.kafka.read import Pair, read_to_end
+from isthmus.rules import Identities
 
 __all__ = ["Job", "Planner", "Topic", "check_identity", "discover", "ensure_state_topics"]
 
@@ -92,7 +93,7 @@ class Planner:
         self._map = (state.map_topic(link.name), 0)
         self._status = (state.status_topic(link.name), 0)
         self._connected = False
-        self._incarnations = Incarnations()
+        self._identities = Identities()
         self._pen: Pen | None = None
         self._claimed = False
         self._fenced = False
@@ -144,7 +145,7 @@ class Planner:
             await self.source.connect()
             await self.target.connect()
             check_identity(self.job, self.source, self.target)
-            self._incarnations = await recognise(self.source, self.target)
+            self._identities = await recognise(self.source, self.target)
             await ensure_state_topics(self.target, self.job.link)
             self._connected = True
 
@@ -462,7 +463,7 @@ class Planner:
                 job.slots,
                 job.link.lease,
                 tuple(replace(by_source[key], faulted=key in known) for key in sorted(hand)),
-                self._incarnations,
+                self._identities,
             )
             for slot, hand in enumerate(hands)
         ]

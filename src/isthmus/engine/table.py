@@ -47,7 +47,7 @@ async def write_table(cluster: Cluster, topic: str, things: Mapping[str, Any]) -
     """Write these (``None`` forgets)."""
     if not things:
         return
-    await _ensure(cluster, topic)
+    await ensure_table(cluster, topic)
     leaders = Leaders(cluster, [topic])
     await leaders.refresh()
     producer = Producer(cluster, leaders, Signal(cluster.loop), None)
@@ -63,7 +63,8 @@ async def write_table(cluster: Cluster, topic: str, things: Mapping[str, Any]) -
         raise _explained(cluster, refused.error(refused.words)) from None
 
 
-async def _ensure(cluster: Cluster, topic: str) -> None:
+async def ensure_table(cluster: Cluster, topic: str) -> None:
+    """The table's topic is there when this returns."""
     metadata = await cluster.metadata([topic])
     if metadata.topics[topic].error is not kerrors.UnknownTopicOrPartitionError:
         return

@@ -1,0 +1,43 @@
+"""Commands of the operator's own that recovery calls: to keep writers away from a site, and to let them in again.
+
+Invariant: a command is a list of words, run without a shell; what it may need is in its environment (``ISTHMUS_SITE``,
+``ISTHMUS_OPERATION``), never in its arguments.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from isthmus.config.base import Model
+from isthmus.config.mistakes import wrong
+from isthmus.config.quantities import Duration
+
+
+def _words(value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = shlex.split(value)
+        except ValueError as error:
+            raise wrong(f"expected a command: {error}") from None
+    if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
+        raise wrong("expected a command, as text or as a list of words")
+    return value
+
+
+Command = Annotated[list[str] | None, BeforeValidator(_words, json_schema_input_type=list[str] | str | None)]
+
+
+class Hooks(Model):
+    """Commands that keep writers away from a site, and let them in again."""
+
+    fence: Command = Field(
+        default=None,
+        description="Run to keep clients from writing to the site; ends with 0 when none can write any more.",
+    )
+    unfence: Command = Field(default=None, description="Run to let clients write to the site again.")
+    timeout: Duration = Field(default=120.0, description="How long a command may take.")
