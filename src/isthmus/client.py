@@ -25,11 +25,11 @@ import kafka.errors as kerrors
 import numpy as np
 
 from isthmus.config import Config, Link, load
+from isthmus.control.map_records import MapRecords
 from isthmus.engine import state
 from isthmus.engine.offset_map import PartitionMap, Place, build_maps
 from isthmus.errors import DataError, UnknownLink, UsageError
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.read import Pair, read_to_end
 
 if TYPE_CHECKING:
     from isthmus.control.groups import Row
@@ -42,53 +42,42 @@ class LinkMap:
 
     def __init__(self, link: Link, target: Cluster) -> None:
         self._link, self._target = link, target
-        self._topic = (state.map_topic(link.name), 0)
-        self._pairs: list[Pair] = []
-        self._end: int | None = None
-        self._maps: dict[tuple[str, int], PartitionMap] = {}
+        self._records = MapRecords(link.name)
+        self._maps: dict[tuple[str, int], PartitionMap] | None = None
 
     def refresh(self) -> None:
         """Read what was committed since the last time."""
         try:
-            fresh, end = self._target.call(read_to_end, self._target, self._topic, self._end)
-        except kerrors.UnknownTopicOrPartitionError:
+            records = self._target.call(self._records.look, self._target)
+        except kerrors.KafkaError as error:
+            raise self._target.explain(error, f"reading {state.map_topic(self._link.name)}") from None
+        if not self._records.exists:
             raise UnknownLink(
                 f"link {self._link.name}: site {self._target.site.name} holds no map of it; has it ever run?"
-            ) from None
-        except kerrors.KafkaError as error:
-            raise self._target.explain(error, f"reading {self._topic[0]}") from None
-        if fresh or self._end is None:
-            self._end = end
-            # Newest value of each chunk only, in the order in which they were written.
-            newest: dict[bytes | None, bytes | None] = {}
-            for key, value in self._pairs + fresh:
-                newest.pop(key, None)
-                newest[key] = value
-            self._pairs = [(key, value) for key, value in newest.items() if value is not None]
-            self._maps = build_maps((key, value) for key, value in self._pairs if key is not None)
+            )
+        if self._maps is None or self._records.grew:
+            self._maps = build_maps(records)
 
     def partition(self, topic: str, partition: int) -> PartitionMap:
         """The map of one source partition."""
-        if self._end is None:
-            self.refresh()
-        found = self._maps.get((topic, partition))
+        maps = self.partitions
+        found = maps.get((topic, partition))
         if found is None or not len(found.runs):
             raise DataError(
                 f"link {self._link.name} has copied nothing of {topic}[{partition}]; it has copied: "
-                f"{', '.join(sorted({t for t, _ in self._maps})) or 'nothing'}"
+                f"{', '.join(sorted({t for t, _ in maps})) or 'nothing'}"
             )
         return found
 
     @property
     def partitions(self) -> dict[tuple[str, int], PartitionMap]:
-        if self._end is None:
+        if self._maps is None:
             self.refresh()
+        assert self._maps is not None
         return self._maps
 
     def translate(self, topic: str, partition: int, offset: int) -> Place:
-        if self._end is None:
-            self.refresh()
-        known = self._maps.get((topic, partition))
+        known = self.partitions.get((topic, partition))
         if known is None or offset >= known.next_offset:
             self.refresh()
         return self.partition(topic, partition).translate(offset)

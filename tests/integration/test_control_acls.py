@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -22,6 +24,7 @@ from links import (
     Setup,
     admin,
     allow,
+    configure,
     copy_until_caught_up,
     create_topic,
     deny,
@@ -29,16 +32,18 @@ from links import (
     numbered,
     one_link,
     produce,
+    producer_of,
+    send,
     wait_for,
 )
 
-from isthmus.control.acls import Acls
-from isthmus.control.ends import Ends
+from isthmus.control.fence import Taken, fence, fenced, restore
+from isthmus.kafka.cluster import Cluster
 from isthmus.sandbox import KafkaSite, Sandbox
 
 Name = Callable[..., str]
 ALONE = {"groups": False}
-SECRETS = {"isthmus": "isthmus-secret"}
+SECRETS = {"isthmus": "isthmus-secret", "writer": "writer-secret"}
 
 
 @pytest.fixture(scope="module")
@@ -209,19 +214,127 @@ def test_acls_follow(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) ->
     standby.remove(f"DENY WRITE TOPIC:LITERAL:dr.{topic} User:intern *")
     wait_for(lambda: bindings(west) == standby, "the ACL to go")
 
-    # Promotion grants what was staged, and it stays so; a standby again takes it back.
-    link = setup.config.links[setup.link]
-    with Ends(link, setup.config.sites[east.name], setup.config.sites[west.name]) as ends:
-        assert all(outcome.done for outcome in ends.loop.run(Acls().promote, ends))
-        writers = {
-            f"ALLOW WRITE TOPIC:LITERAL:dr.{topic} User:writer-dr *",
-            f"ALLOW ALL TOPIC:PREFIXED:dr.{stem} User:owner *",
+    # Promotion grants what was staged, and it stays so; a standby again takes it back. The source is not needed for either.
+    writers = {
+        f"ALLOW WRITE TOPIC:LITERAL:dr.{topic} User:writer-dr *",
+        f"ALLOW ALL TOPIC:PREFIXED:dr.{stem} User:owner *",
+    }
+    alone = without_source(setup)
+    told = switch(alone, "promote", "--dry-run")
+    assert {(c["action"], c["name"]) for c in told["changes"]} == {
+        ("create", f"ALLOW WRITE on topic dr.{topic} to User:writer-dr"),
+        ("create", f"ALLOW ALL on topic dr.{stem} (prefixed) to User:owner"),
+    }
+    assert bindings(west) == standby
+    grant(west, min(writers))  # which somebody has granted by hand, and keeps
+    assert [c["done"] for c in switch(alone, "promote")["changes"]] == [True]
+    wait_for(lambda: bindings(west) == standby | writers, "the ACLs of a promoted site")
+    assert switch(alone, "promote")["changes"] == []
+    assert "nothing to change" in isthmus(alone, "promote", alone.link).err
+    # The source is back: what READ stood in for is there whole, so READ goes; the writers stay.
+    (told,) = answer(setup, "apply", 0)["outcomes"]
+    assert (told["action"], told["name"]) == ("delete", f"ALLOW READ on topic dr.{stem} (prefixed) to User:owner")
+    switch(alone, "demote")
+    wait_for(lambda: bindings(west) == standby | {min(writers)}, "the ACLs of a standby again")
+    assert answer(setup, "apply", 0)["outcomes"] == []
+    # What is gone at the source is not granted by the next promotion.
+    revoke(west, min(writers))
+    revoke(east, f"ALLOW WRITE TOPIC:LITERAL:{topic} User:writer *")
+    (told,) = answer(setup, "apply", 0)["outcomes"]
+    assert told["why"] == "staged by this link, and gone at the source"
+    switch(alone, "promote")
+    wait_for(lambda: bindings(west) == standby | {f"ALLOW ALL TOPIC:PREFIXED:dr.{stem} User:owner *"}, "the rest")
+    switch(alone, "demote")
+    wait_for(lambda: bindings(west) == standby, "the ACLs of a standby once more")
+
+
+def without_source(setup: Setup) -> Setup:
+    """The same configuration with a source that nobody can reach."""
+    document = json.loads(setup.path.read_text())
+    document["sites"][setup.source.name]["bootstrap"] = ["127.0.0.1:1"]
+    return configure(setup.sites, document["links"], document["sites"], document["spark"])
+
+
+def switch(setup: Setup, verb: str, *options: str) -> dict[str, Any]:
+    told = isthmus(setup, verb, setup.link, *options, "--json")
+    assert told.code == 0, told
+    found: dict[str, Any] = told.document
+    return found
+
+
+def test_a_fence_keeps_writers_away_until_it_is_taken_down(
+    walled: tuple[KafkaSite, KafkaSite], unique_topic: Name
+) -> None:
+    east, west = walled
+    for site in walled:
+        deny(site)
+        for kind in ("topic", "cluster", "group", "transactional-id"):
+            allow(site, "all", kind, "")
+    stem = unique_topic("fence")
+    topic, other = create_topic(east, f"{stem}.orders"), create_topic(east, f"{stem}-other")
+    before = {
+        f"ALLOW WRITE TOPIC:LITERAL:{topic} User:writer *",
+        f"ALLOW ALL TOPIC:PREFIXED:{stem}. User:owner 10.0.0.1",
+        "ALLOW WRITE TOPIC:LITERAL:* User:* 10.9.9.9",
+        f"ALLOW READ TOPIC:LITERAL:{topic} User:reader *",
+        f"DENY WRITE TOPIC:LITERAL:{topic} User:intern *",
+        f"ALLOW WRITE TOPIC:LITERAL:{other} User:writer *",
+    }
+    grant(east, *before)
+    producer = producer_of(east, "writer", message_timeout_ms=10_000)
+    ours = producer_of(east, "isthmus", message_timeout_ms=10_000)
+    wait_for(lambda: written(producer, topic), "the writer to be let in")
+    setup = one_link(east, west, [topic], sync={**ALONE, "acls": "on"})
+    answer(setup, "apply", 0)
+    at_standby = bindings(west)
+
+    with Cluster(setup.config.sites[east.name]) as cluster:
+        cluster.call(cluster.connect)
+        taken = cluster.call(fence, cluster, [topic])
+        assert {str(each.acl) for each in taken} == {
+            f"ALLOW WRITE on topic {topic} to User:writer",
+            f"ALLOW ALL on topic {stem}. (prefixed) to User:owner from 10.0.0.1",
+            "ALLOW WRITE on topic * to User:* from 10.9.9.9",
         }
-        promoted = standby - {f"ALLOW READ TOPIC:PREFIXED:dr.{stem} User:owner *"} | writers
-        wait_for(lambda: bindings(west) == promoted, "the ACLs of a promoted site")
-        assert answer(setup, "apply", 0)["outcomes"] == []
-        assert all(outcome.done for outcome in ends.loop.run(Acls().demote, ends))
-        wait_for(lambda: bindings(west) == standby, "the ACLs of a standby again")
+        behind = {
+            f"ALLOW READ TOPIC:PREFIXED:{stem}. User:owner 10.0.0.1",
+            f"ALLOW READ TOPIC:LITERAL:{topic} User:reader *",
+            f"DENY WRITE TOPIC:LITERAL:{topic} User:intern *",
+            f"ALLOW WRITE TOPIC:LITERAL:{other} User:writer *",
+        }
+        wait_for(lambda: bindings(east) == behind, "the fence")
+        wait_for(lambda: not written(producer, topic), "the writer to be kept out")
+        assert written(producer, other), "what is not fenced is open"
+        assert written(ours, topic), "we keep our rights"
+        # Again, after somebody has granted something meanwhile: that is taken, too, and nothing is forgotten.
+        late = f"ALLOW WRITE TOPIC:LITERAL:{topic} User:late *"
+        grant(east, late)
+        again = cluster.call(fence, cluster, [topic])
+        assert {each.acl for each in taken} < {each.acl for each in again}
+        wait_for(lambda: bindings(east) == behind, "the fence again")
+        assert [Taken.read(json.loads(json.dumps(each.to_json()))) for each in again] == again
+        # The link's own ACLs do not take a fence for the end of its writers.
+        answer(setup, "apply", 0)
+        staged = {name for name, action in acl_actions(setup, 0).items() if action == "stage"}
+        assert f"ALLOW WRITE on topic {topic} to User:writer" in staged
+        assert bindings(west) == at_standby
+        assert cluster.call(restore, cluster) == again
+        wait_for(lambda: bindings(east) == before | {late}, "what was there")
+        wait_for(lambda: written(producer, topic), "the writer to be let in again")
+        assert cluster.call(fenced, cluster) == []
+        assert cluster.call(restore, cluster) == []
+    for site in walled:
+        deny(site)
+
+
+def written(producer: Producer, topic: str) -> bool:
+    """Whether a record is taken; a topic that one may not write to refuses."""
+    try:
+        return send(producer, topic, numbered(1)) == 1
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise
+        return False
 
 
 def test_sites_without_an_authoriser(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:

@@ -51,6 +51,8 @@ _VERBS = {
     "limit": _Verb("isthmus.cli.steer", "Change the rate limit of a running link."),
     "offsets": _Verb("isthmus.cli.offsets", "Translate source offsets into destination offsets."),
     "groups": _Verb("isthmus.cli.groups", "Translate, write and move the positions of consumer groups."),
+    "promote": _Verb("isthmus.cli.promote", "Let clients write at a link's destination."),
+    "demote": _Verb("isthmus.cli.promote", "Make a link's destination a standby again."),
     "reset": _Verb("isthmus.cli.reset", "Set from which source offset partitions go on."),
     "verify": _Verb("isthmus.cli.verify", "Compare both sides of a link, record by record."),
     "failover": _Verb("isthmus.cli.failover", "Move work from a site to another: planned, or in an emergency."),

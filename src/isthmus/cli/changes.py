@@ -37,10 +37,10 @@ _WORDS = {
 
 
 def exit_code(changes: Iterable[Change]) -> int:
-    actions = {change.action for change in changes}
-    if "blocked" in actions:
+    told = list(changes)
+    if any(change.action == "blocked" for change in told):
         return BLOCKED
-    return CHANGES if actions & {"create", "grow", "alter", "delete"} else 0
+    return CHANGES if any(change.to_do for change in told) else 0
 
 
 def summary(changes: Iterable[Change]) -> str:

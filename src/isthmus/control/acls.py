@@ -3,7 +3,9 @@
 Invariants:
 - the pattern type and the host stay as they are, the name follows the link's rename, the principal its mapping;
 - at a standby nobody gets to write through us: ALLOW WRITE is staged, ALLOW ALL is given as READ with ALL staged. DENY is
-  copied whole, always. What is staged is granted at promotion, and only then;
+  copied whole, always. What is staged is written down at the destination and granted at promotion (promote.py), when the source may
+  be dead, and only then;
+- what a fence has taken from the source (fence.py) counts as if it were there;
 - an ACL is removed only if this link created it (memory.py) and nothing at the source calls for it any more.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 
 import kafka.errors as kerrors
 
@@ -22,13 +24,23 @@ from isthmus.config.rename import fill
 from isthmus.control import memory
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
+from isthmus.control.fence import as_if_not_fenced, fenced, standby_right
 from isthmus.control.rights import cluster_rights, principal_of, right
 from isthmus.control.topics import Topic, discover
 from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls, scram_users
 from isthmus.kafka.admin import Refusal
 from isthmus.kafka.cluster import Cluster
 
+# What is remembered at the destination: that it is promoted, which ACLs this link has created, which it holds back.
 PROMOTED = ("site", "promoted")
+ACL, STAGED = "acl", "staged"
+
+
+@dataclass(frozen=True, slots=True)
+class NotStagedAnyMore:
+    """What apply has to do about an ACL that was held back and is gone at the source: forget it."""
+
+    acl: Acl
 
 
 class Acls:
@@ -42,40 +54,47 @@ class Acls:
         if isinstance(there, Refusal):
             if there.error is kerrors.SecurityDisabledError:
                 return [Change(self.name, "*", "keep", f"site {link.source} has no authoriser, so there are no ACLs")]
-            return [_unreadable(ends.source, there)]
+            return [unreadable(ends.source, there)]
         topics = await discover(ends.source, link)
         recalled = await memory.recall(ends.target, link.name)
         standby = rules.standby and PROMOTED not in recalled
-        grant, staged, left = wanted(there, link, topics, standby, principal_of(ends.source.site))
+        at_source = as_if_not_fenced(there, await fenced(ends.source))
+        grant, staged, left = wanted(at_source, link, topics, standby, principal_of(ends.source.site))
         changes = left
         if isinstance(here, Refusal):
             if here.error is not kerrors.SecurityDisabledError:
-                return [*changes, _unreadable(ends.target, here)]
+                return [*changes, unreadable(ends.target, here)]
             if grant or staged:
                 why = f"site {link.target} has no authoriser: {len(grant) + len(staged)} ACLs of site {link.source} cannot be kept"
                 changes.append(Change(self.name, "*", "blocked", why))
             return [*changes, *await self._users(ends)]
         existing = set(here)
-        ours = {_acl(name) for name in memory.of_kind(recalled, "acl")}
+        ours, held = ({acl_of(name) for name in memory.of_kind(recalled, kind)} for kind in (ACL, STAGED))
         changes += [
             Change(self.name, str(acl), "keep" if acl in existing else "create", why, order=acl)
             for acl, why in sorted(grant.items())
         ]
+        staged = {acl: why for acl, why in staged.items() if acl not in grant}
         changes += [
-            Change(self.name, str(acl), "stage", why, order=acl)
+            Change(self.name, str(acl), "stage", why, order=None if acl in held else acl)
             for acl, why in sorted(staged.items())
-            if acl not in grant
         ]
+        if standby:
+            why = "staged by this link, and gone at the source"
+            changes += [
+                Change(self.name, str(acl), "delete", why, order=NotStagedAnyMore(acl))
+                for acl in sorted(held - set(staged))
+            ]
         changes += [
             Change(self.name, str(acl), "delete", "created by this link, and gone at the source", order=acl)
             for acl in sorted(ours - set(grant))
             if acl in existing
         ]
-        if any(change.to_do for change in changes):
+        if any(_alters(change) for change in changes):
             may = await cluster_rights(ends.target)
             if may is not None and "ALTER" not in may:
                 needs = (str(right(ends.target.site, "ALTER", "cluster")),)
-                changes = [_blocked(change, needs) if change.to_do else change for change in changes]
+                changes = [_blocked(change, needs) if _alters(change) else change for change in changes]
         return [*changes, *await self._users(ends)]
 
     async def _users(self, ends: Ends) -> list[Change]:
@@ -98,24 +117,19 @@ class Acls:
 
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
         created = [c for c in changes if c.action == "create"]
-        deleted = [c for c in changes if c.action == "delete"]
+        deleted = [c for c in changes if c.action == "delete" and isinstance(c.order, Acl)]
+        held = [c for c in changes if c.action == "stage" and c.to_do]
+        let_go = [c for c in changes if c.action == "delete" and isinstance(c.order, NotStagedAnyMore)]
         link = ends.link.name
-        await memory.remember(ends.target, link, {("acl", _key(c.order)): {} for c in created})
+        things: memory.Memory = {(ACL, key_of(c.order)): {} for c in created}
+        things |= {(STAGED, key_of(c.order)): {} for c in held} | {(STAGED, key_of(c.order.acl)): None for c in let_go}
+        await memory.remember(ends.target, link, things)
         refused = await create_acls(ends.target, [c.order for c in created])
         refused |= await delete_acls(ends.target, [c.order for c in deleted])
         gone = [c.order for c in deleted if refused.get(c.order) is None]
-        await memory.remember(ends.target, link, {("acl", _key(acl)): None for acl in gone})
-        return [_outcome(c, refused.get(c.order), ends.target) for c in (*created, *deleted)]
-
-    async def promote(self, ends: Ends) -> list[Outcome]:
-        """Grant what was staged: the destination is no standby any more. It stays so for every later plan."""
-        await memory.remember(ends.target, ends.link.name, {PROMOTED: {}})
-        return await self.apply(ends, await self.plan(ends))
-
-    async def demote(self, ends: Ends) -> list[Outcome]:
-        """Take back what promotion granted: the destination is a standby again."""
-        await memory.remember(ends.target, ends.link.name, {PROMOTED: None})
-        return await self.apply(ends, await self.plan(ends))
+        await memory.remember(ends.target, link, {(ACL, key_of(acl)): None for acl in gone})
+        done = [outcome_of_acl(c, refused.get(c.order), ends.target) for c in (*created, *deleted)]
+        return done + [Outcome(c) for c in (*held, *let_go)]
 
 
 def wanted(
@@ -141,15 +155,14 @@ def wanted(
         for each in _renamed(acl, link, topics) if acl.kind == "topic" else [acl]:
             made = replace(each, principal=principal)
             why = "as at the source" if made == acl else f"is {acl} at the source"
-            if not standby or acl.permission == "DENY":
+            allowed = standby_right(made) if standby else made
+            if allowed == made:
                 grant[made] = why
-            elif acl.operation == "WRITE":
+            elif allowed is None:
                 staged[made] = "the destination is a standby: granted when it is promoted"
-            elif acl.operation == "ALL":
-                grant[replace(made, operation="READ")] = "a standby gives READ for ALL"
-                staged[made] = "the destination is a standby: READ until it is promoted"
             else:
-                grant[made] = why
+                grant[allowed] = "a standby gives READ for ALL"
+                staged[made] = "the destination is a standby: READ until it is promoted"
     return grant, staged, left
 
 
@@ -188,15 +201,20 @@ def _renamed(acl: Acl, link: Link, topics: dict[str, Topic]) -> list[Acl]:
     ]
 
 
-def _key(acl: Acl) -> str:
+def _alters(change: Change) -> bool:
+    """Whether it takes the right to change ACLs."""
+    return change.to_do and change.action != "stage" and isinstance(change.order, Acl)
+
+
+def key_of(acl: Acl) -> str:
     return json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
 
 
-def _acl(key: str) -> Acl:
+def acl_of(key: str) -> Acl:
     return Acl(*json.loads(key))
 
 
-def _unreadable(cluster: Cluster, why: Refusal) -> Change:
+def unreadable(cluster: Cluster, why: Refusal) -> Change:
     site = cluster.site
     if issubclass(why.error, kerrors.AuthorizationError):
         needs = (str(right(site, "DESCRIBE", "cluster")),)
@@ -208,7 +226,7 @@ def _blocked(change: Change, needs: tuple[str, ...]) -> Change:
     return replace(change, action="blocked", why=f"not authorised to {change.action} ACLs", needs=needs)
 
 
-def _outcome(change: Change, why: Refusal | None, target: Cluster) -> Outcome:
+def outcome_of_acl(change: Change, why: Refusal | None, target: Cluster) -> Outcome:
     if why is None:
         return Outcome(change)
     if issubclass(why.error, kerrors.AuthorizationError):

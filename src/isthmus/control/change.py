@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Action = Literal["create", "grow", "alter", "delete", "stage", "keep", "blocked"]
-# What apply would do; the rest is told, not done: "stage" is held back until promotion, "keep" is right as it is or
-# must not be touched, "blocked" should change and cannot.
+# What apply would do; the rest is told, not done: "keep" is right as it is or must not be touched, "blocked" should change and
+# cannot. "stage" is held back until promotion: apply writes it down, once (the ``order`` is what).
 DONE_BY_APPLY: frozenset[Action] = frozenset({"create", "grow", "alter", "delete"})
 
 
@@ -42,7 +42,7 @@ class Change:
 
     @property
     def to_do(self) -> bool:
-        return self.action in DONE_BY_APPLY
+        return self.action in DONE_BY_APPLY or (self.action == "stage" and self.order is not None)
 
     def to_json(self) -> dict[str, Any]:
         return {

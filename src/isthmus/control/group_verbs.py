@@ -1,4 +1,4 @@
-"""What operators do with groups by hand: look, sync, reset, and move positions through files.
+"""What is done with groups besides keeping them in step: look, sync, move all at a failover, reset, and positions in files.
 
 Invariant: each of these writes only while the group has no member at that site; only ``reset``, and an import that is
 told to, may move a position back.
@@ -7,6 +7,7 @@ told to, may move a position back.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import kafka.errors as kerrors
@@ -15,7 +16,7 @@ from isthmus.config import Config, Link, is_internal
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.group_file import Entry
-from isthmus.control.groups import GROUPS_AT_ONCE, Groups, View, survey, write
+from isthmus.control.groups import Groups, View, survey, write_in_turns
 from isthmus.errors import DataError, IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.groups import list_groups, offsets_of_groups
@@ -44,6 +45,60 @@ def sync(
         except kerrors.KafkaError as error:
             raise explained(ends, error) from error
     return changes, outcomes
+
+
+@dataclass(slots=True)
+class Moved:
+    """What became of one group at a failover, by partitions; ``reasons`` says of each one that was left why."""
+
+    group: str
+    written: int = 0
+    kept: int = 0
+    left: int = 0
+    reasons: list[str] = field(default_factory=list)
+    needs: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+async def move_groups(ends: Ends) -> list[Moved]:
+    """Write the positions of all groups that are not dead, with members at the source or not; never back.
+
+    For a failover, when nothing is written to the source any more. A position that is further at the destination is kept and
+    told of: records that arrived there since the group's last stay are behind it, so only somebody's reset makes it so.
+    """
+    everybody = ends.link.sync.groups.model_copy(update={"only_empty": False})
+    moved: dict[str, Moved] = {}
+    wanted: dict[str, dict[Partition, Committed]] = {}
+    for view in await survey(ends, everybody):
+        told = moved[view.group] = Moved(view.group)
+        if view.left or view.trouble:
+            told.left = len(view.rows)
+            told.reasons.append(view.trouble.words if view.trouble else view.left)
+            told.needs = view.trouble.needs if view.trouble else ()
+            continue
+        for row in view.rows:
+            place = f"{row.target}[{row.partition}]"
+            if row.position is None:
+                told.left += 1
+                told.reasons.append(f"{place}: {row.reason}")
+            elif row.moves:
+                told.written += 1
+                wanted.setdefault(view.group, {})[row.target, row.partition] = row.order
+            else:
+                told.kept += 1
+                if row.before is not None and row.before.offset > row.position.offset:
+                    told.reasons.append(
+                        f"{place}: at {row.before.offset} there, which is further than {row.position.offset}; never moved back"
+                    )
+    for group, why in (await write_in_turns(ends.target, wanted, rewind=False)).items():
+        told = moved[group]
+        refused = why.partitions or told.written
+        told.written, told.left = told.written - refused, told.left + refused
+        told.reasons.append(why.words)
+        told.needs = why.needs
+    return list(moved.values())
 
 
 def explained(ends: Ends, error: kerrors.KafkaError) -> IsthmusError:
@@ -77,7 +132,7 @@ async def reset(
             raise DataError(f"site {site} does not tell the offset of {key[0]}[{key[1]}]: {offset.__name__}")
         wanted[key] = Committed(offset, "")
     if not dry_run:
-        refused = await write(cluster, {group: wanted}, rewind=True)
+        refused = await write_in_turns(cluster, {group: wanted}, rewind=True)
         if group in refused:
             raise DataError(f"group {group}: {refused[group].words}")
     return [
@@ -113,17 +168,12 @@ async def write_entries(cluster: Cluster, entries: Sequence[Entry], rewind: bool
     for entry in entries:
         _refuse_own(entry.group)
         wanted.setdefault(entry.group, {})[entry.topic, entry.partition] = Committed(entry.offset, entry.metadata)
-    rows: list[dict[str, Any]] = []
-    names = sorted(wanted)
-    for at in range(0, len(names), GROUPS_AT_ONCE):
-        some = {name: wanted[name] for name in names[at : at + GROUPS_AT_ONCE]}
-        refused = await write(cluster, some, rewind)
-        rows += [
-            {
-                "group": name,
-                "partitions": len(offsets),
-                "error": "; ".join((refused[name].words, *refused[name].needs)) if name in refused else "",
-            }
-            for name, offsets in some.items()
-        ]
-    return rows
+    refused = await write_in_turns(cluster, wanted, rewind)
+    return [
+        {
+            "group": name,
+            "partitions": len(offsets),
+            "error": "; ".join((refused[name].words, *refused[name].needs)) if name in refused else "",
+        }
+        for name, offsets in sorted(wanted.items())
+    ]

@@ -56,6 +56,8 @@ class Trouble:
 
     words: str
     needs: tuple[str, ...] = ()
+    # Of a commit: how many partitions it concerns; 0 is all of the group's.
+    partitions: int = 0
 
 
 @dataclass(slots=True)
@@ -74,6 +76,12 @@ class Row:
     def moves(self) -> bool:
         """Whether the destination's position is to be written."""
         return self.position is not None and (self.before is None or self.before.offset < self.position.offset)
+
+    @property
+    def order(self) -> Committed:
+        """What is to be written there: the position, with the group's own metadata."""
+        assert self.position is not None
+        return Committed(self.position.offset, self.committed.metadata)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -132,14 +140,9 @@ class Groups:
 
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
         todo = [change for change in changes if change.to_do]
-        outcomes: list[Outcome] = []
-        for at in range(0, len(todo), GROUPS_AT_ONCE):
-            some = todo[at : at + GROUPS_AT_ONCE]
-            refused = await write(ends.target, {change.name: change.order for change in some}, rewind=False)
-            for change in some:
-                trouble = refused.get(change.name, Trouble(""))
-                outcomes.append(Outcome(change, trouble.words, trouble.needs))
-        return outcomes
+        refused = await write_in_turns(ends.target, {change.name: change.order for change in todo}, rewind=False)
+        troubles = [(change, refused.get(change.name, Trouble(""))) for change in todo]
+        return [Outcome(change, trouble.words, trouble.needs) for change, trouble in troubles]
 
 
 # -- reading and translating ------------------------------------------------------------------------------------
@@ -351,11 +354,13 @@ def _changes(view: View) -> list[Change]:
         how = ", ".join(f"{count} by {method}" for method, count in sorted(methods.items()))
         new = all(row.before is None for row in view.rows)
         why = f"{len(moving)} partition{'s' if len(moving) > 1 else ''}: {how}"
+        order = {(row.target, row.partition): row.order for row in moving}
         diff = tuple(
-            Diff(f"{row.target}[{row.partition}]", str(row.before.offset) if row.before else None, str(order.offset))
-            for row, order in ((row, _order(row)) for row in moving)
+            Diff(
+                f"{row.target}[{row.partition}]", str(row.before.offset) if row.before else None, str(row.order.offset)
+            )
+            for row in moving
         )
-        order = {(row.target, row.partition): _order(row) for row in moving}
         changes.append(Change("groups", view.group, "create" if new else "alter", why, diff, order=order))
     elif len(blocked) < len(view.rows):
         ahead = sum(1 for row in view.rows if row.before and row.position and row.before.offset > row.position.offset)
@@ -366,23 +371,27 @@ def _changes(view: View) -> list[Change]:
     ]
 
 
-def _order(row: Row) -> Committed:
-    assert row.position is not None
-    return Committed(row.position.offset, row.committed.metadata)
-
-
 # -- writing ------------------------------------------------------------------------------------------------------
 
 
-async def write(
-    target: Cluster, wanted: Mapping[str, Mapping[Partition, Committed]], rewind: bool
-) -> dict[str, Trouble]:
+Positions = Mapping[Partition, Committed]
+
+
+async def write_in_turns(target: Cluster, wanted: Mapping[str, Positions], rewind: bool) -> dict[str, Trouble]:
     """Commit these positions for groups without members; which groups were refused, and why.
 
     Unless ``rewind``, what is not ahead of the position that is there at this moment is left out.
     """
     refused: dict[str, Trouble] = {}
-    writing: dict[str, Mapping[Partition, Committed]] = dict(wanted)
+    names = sorted(wanted)
+    for at in range(0, len(names), GROUPS_AT_ONCE):
+        refused |= await _write(target, {name: wanted[name] for name in names[at : at + GROUPS_AT_ONCE]}, rewind)
+    return refused
+
+
+async def _write(target: Cluster, wanted: Mapping[str, Positions], rewind: bool) -> dict[str, Trouble]:
+    refused: dict[str, Trouble] = {}
+    writing: dict[str, Positions] = dict(wanted)
     if not rewind:
         now = await offsets_of_groups(target, wanted)
         for group, offsets in wanted.items():
@@ -400,5 +409,5 @@ async def write(
             where = ", ".join(f"{topic}[{p}]" for topic, p in sorted(answer))
             words = "; ".join(dict.fromkeys(each.words for each in found))
             needs = tuple(dict.fromkeys(need for each in found for need in each.needs))
-            refused[group] = Trouble(f"{where}: {words}; its other partitions are written", needs)
+            refused[group] = Trouble(f"{where}: {words}; its other partitions are written", needs, len(answer))
     return refused

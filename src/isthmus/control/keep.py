@@ -28,7 +28,7 @@ FIRST_SECONDS = 5.0
 # However much there is to compare, comparing takes a tenth of the time at most.
 REST = 9
 STOP_SECONDS = 3.0
-_DONE = {"create": "created", "grow": "grown", "alter": "altered", "delete": "deleted"}
+_DONE = {"create": "created", "grow": "grown", "alter": "altered", "delete": "deleted", "stage": "staged"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class News:
 class Keeper:
     """Started and stopped by the driver; ``news`` is everything since it was last asked for."""
 
-    def __init__(self, link: Link, source: Site, target: Site) -> None:
-        self._link, self._source, self._target = link, source, target
+    def __init__(self, link: Link, source: Site, target: Site, others: tuple[Link, ...] = ()) -> None:
+        self._link, self._source, self._target, self._others = link, source, target, others
         self._news: deque[News] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"isthmus-keep-{link.name}", daemon=True)
@@ -116,7 +116,7 @@ class Keeper:
 
     def _connect(self) -> Ends:
         if self._ends is None:
-            made = Ends(self._link, self._source, self._target)
+            made = Ends(self._link, self._source, self._target, self._others)
             try:
                 made.loop.run(made.connect)
             except BaseException:

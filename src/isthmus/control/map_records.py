@@ -22,9 +22,15 @@ class MapRecords:
         self._topic = (state.map_topic(link), 0)
         self._newest: dict[bytes, bytes] = {}
         self._end: int | None = None
+        self.grew = False
+
+    @property
+    def exists(self) -> bool:
+        """Whether the last look found a map, be it an empty one."""
+        return self._end is not None
 
     async def look(self, target: Cluster) -> list[Record]:
-        """All of it; a link that has never run has copied nothing."""
+        """All of it; ``grew`` says whether something is new. A link that has never run has copied nothing."""
         try:
             try:
                 fresh, self._end = await read_to_end(target, self._topic, self._end)
@@ -33,8 +39,9 @@ class MapRecords:
                 fresh, self._end = await read_to_end(target, self._topic)
         except kerrors.UnknownTopicOrPartitionError:
             self._newest.clear()
-            self._end = None
+            self._end, self.grew = None, False
             return []
+        self.grew = bool(fresh)
         for key, value in fresh:
             if key is None:
                 continue

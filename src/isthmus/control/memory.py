@@ -20,8 +20,11 @@ Memory = dict[tuple[str, str], Any]
 
 async def recall(target: Cluster, link: str) -> Memory:
     """All that the link remembers; nothing if it has never put anything there."""
-    found = await read_table(target, state.control_topic(link))
-    return {(key.partition("/")[0], key.partition("/")[2]): value for key, value in found.items()}
+    found: Memory = {}
+    for key, value in (await read_table(target, state.control_topic(link))).items():
+        kind, _, name = key.partition("/")
+        found[kind, name] = value
+    return found
 
 
 def of_kind(memory: Memory, kind: str) -> dict[str, Any]:
@@ -30,4 +33,6 @@ def of_kind(memory: Memory, kind: str) -> dict[str, Any]:
 
 async def remember(target: Cluster, link: str, things: Mapping[tuple[str, str], Any]) -> None:
     """Write these (``None`` forgets); readable by everybody when this returns."""
-    await write_table(target, state.control_topic(link), {f"{kind}/{name}": v for (kind, name), v in things.items()})
+    await write_table(
+        target, state.control_topic(link), {f"{kind}/{name}": value for (kind, name), value in things.items()}
+    )

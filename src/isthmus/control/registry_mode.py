@@ -26,14 +26,6 @@ def mode_of(client: RegistryClient) -> str | None:
     return str(answer["mode"]) if answer else None
 
 
-def promote(client: RegistryClient) -> bool:
-    """Let everybody write to a standby's registry; False if it has no modes, and so nobody was held back."""
-    if mode_of(client) is None:
-        return False
-    client.put(path("mode"), {"mode": "READWRITE"})
-    return True
-
-
 def left_open(memory: Memory) -> dict[str, str]:
     """Subjects that a killed run left open, and the mode that each had before; empty for none of its own."""
     return {subject: str(before) for subject, before in of_kind(memory, KIND).items()}

@@ -13,10 +13,11 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from isthmus.config import Link, Site
+from isthmus.control.acls import PROMOTED
 from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.memory import of_kind, recall, remember
@@ -72,7 +73,7 @@ class Schemas:
         known = Known(of_kind(memory, KIND))
         copy = open_copy(ends, known)
         try:
-            return await in_thread(ends.loop, _compare, copy, left_open(memory))
+            return await in_thread(ends.loop, _compare, copy, left_open(memory), PROMOTED in memory)
         finally:
             copy.close()
 
@@ -107,11 +108,11 @@ class Schemas:
         failed: set[Key] = set()
         try:
             for level in levels:
-                ready = [one for one in level if not _waits_for(one, failed)]
-                for one in level:
-                    if _waits_for(one, failed):
-                        failed.add(one.key)
-                        errors.setdefault(one.subject, f"version {one.version} was not tried: what it needs failed")
+                waiting = {one.key for one in level if _waits_for(one, failed, errors)}
+                ready = [one for one in level if one.key not in waiting]
+                for subject, number in sorted(waiting):
+                    errors.setdefault(subject, f"version {number} was not tried: what it needs failed")
+                failed |= waiting
                 for key, error in (await in_thread(ends.loop, copy.register, ready, referred)).items():
                     failed.add(key)
                     errors.setdefault(key[0], f"version {key[1]}: {error.message}")
@@ -130,12 +131,10 @@ class Schemas:
         return [Outcome(change, errors.get(change.order.subject, "")) for change in todo]
 
 
-def _waits_for(one: Version, failed: set[Key]) -> bool:
-    if not failed:
-        return False
-    needed = {(subject, version) for _, subject, version in one.references}
-    # An earlier version of the subject that failed leaves the later ones for the next run, in their order.
-    return bool(needed & failed) or any((one.subject, version) in failed for version in range(1, one.version))
+def _waits_for(one: Version, failed: Collection[Key], stopped: Collection[str]) -> bool:
+    """Whether what a version refers to has failed, or an earlier version of its subject: the later ones are left for the next
+    run, in their order."""
+    return one.subject in stopped or any((subject, version) in failed for _, subject, version in one.references)
 
 
 def _finish(copy: SchemaCopy, order: Order, failed: bool) -> None:
@@ -177,9 +176,9 @@ def copy_between(link: Link, source: Site, target: Site, known: Known) -> Schema
 # -- comparing --------------------------------------------------------------------------------------------
 
 
-def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]:
+def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str], promoted: bool) -> list[Change]:
     options, known = copy.options, copy.known
-    changes: list[Change] = _registry_changes(copy, open_subjects)
+    changes: list[Change] = _registry_changes(copy, open_subjects, promoted)
     if any(change.action == "blocked" for change in changes):
         return changes
     with_deleted = options.deleted == "copy"
@@ -221,7 +220,7 @@ def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]
     return sorted(changes, key=lambda change: (change.name != WHOLE_REGISTRY, change.name))
 
 
-def _registry_changes(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> list[Change]:
+def _registry_changes(copy: SchemaCopy, open_subjects: Mapping[str, str], promoted: bool) -> list[Change]:
     """What concerns the destination's registry as a whole: its mode."""
     options, site = copy.options, copy.target.site
     changes = []
@@ -238,7 +237,7 @@ def _registry_changes(copy: SchemaCopy, open_subjects: Mapping[str, str]) -> lis
     elif mode is None:
         why = f"the registry of {site} has no modes: nothing holds others back from writing to it"
         changes.append(Change(Schemas.name, WHOLE_REGISTRY, "keep", why))
-    elif options.standby and mode != "READONLY":
+    elif options.standby and not promoted and mode != "READONLY":
         why = "a standby: only this link writes to it until it is promoted"
         order = Order(WHOLE_REGISTRY, mode="READONLY")
         changes.append(
