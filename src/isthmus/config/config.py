@@ -1,7 +1,8 @@
 """The whole of isthmus.yaml.
 
 Invariant: in a ``Config`` every link joins two different, known sites, no two sites are one cluster by
-their addresses, and no two explicitly named topics are written to one destination topic.
+their addresses, two links write one explicitly named topic only where both have a loop rule, and no record that the links can be
+seen to pass goes round.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from isthmus.config.base import Model
+from isthmus.config.copies import copies_of, ways_of
 from isthmus.config.link import Link, fill_origin
 from isthmus.config.metrics import Metrics
 from isthmus.config.mistakes import Problem, did_you_mean, several
 from isthmus.config.rename import fill
 from isthmus.config.site import Site
 from isthmus.config.spark import SparkOptions
+from isthmus.config.ways import check_ways
 from isthmus.errors import UsageError
 
 _Member = TypeVar("_Member")
@@ -68,6 +71,10 @@ class Config(Model):
         )
         if problems:
             raise several(problems)
+        ways = ways_of(link.__dict__ for link in self.links.values())
+        for name, link in self.links.items():
+            # A link may come from code, and belong to another file too: it is not changed.
+            self.links[name] = link.model_copy(update={"topics": link.topics.refusing(copies_of(link.__dict__, ways))})
         return self
 
 
@@ -97,11 +104,16 @@ def fill_names(data: Any) -> Any:
 
 def check_config(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     """What sites and links must satisfy together; takes the fields by name, as far as they are good."""
+    clashes, ways = _check_destinations(links), check_ways(links)
+    # One link, one word: a loop rule that it lacks, or the topic that stands in another one too.
+    need_rule = {way.loc[1] for way in ways if way.loc[-1] == "loop"}
+    clashing = {clash.loc[1] for clash in clashes}
     return [
         *_check_names(sites, links),
         *_check_ends(sites, links),
         *_check_addresses(sites),
-        *_check_destinations(links),
+        *(clash for clash in clashes if clash.loc[1] not in need_rule),
+        *(way for way in ways if way.loc[-1] != "topics" or way.loc[1] not in clashing),
         *_check_registries(sites, links),
     ]
 
@@ -152,20 +164,21 @@ def _check_destinations(links: Mapping[str, Mapping[str, Any]]) -> list[Problem]
     problems = []
     writers: dict[tuple[str, str], str] = {}
     for name, link in whole.items():
+        named = set(link["topics"].named())
         for number, topic in enumerate(link["topics"].include):
-            if topic not in link["topics"].named():
+            if topic not in named:
                 continue
             renamed = _destination(link, topic)
             writer = writers.setdefault((link["target"], renamed), name)
             if writer == name:
                 # Another link between the same two sites may take the same topic by a pattern.
                 writer = next((other for other, its in whole.items() if _takes(its, link, topic, renamed)), name)
-            if writer != name:
+            if writer != name and not (link.get("loop") and whole[writer].get("loop")):
                 problems.append(
                     Problem(
                         ("links", name, "topics", "include", number),
                         f'link "{writer}" writes topic "{renamed}" at site "{link["target"]}" too',
-                        "tell them apart with rename",
+                        "tell them apart with rename, or give both a loop rule",
                     )
                 )
     return problems

@@ -1,7 +1,9 @@
 r"""Which topics a link copies.
 
 Invariant: an entry is a plain name, or a regular expression between slashes (``/orders\..*/``) that must
-match the whole name. Internal topics never match, whatever the entries say. Excluding wins.
+match the whole name. Internal topics never match, whatever the entries say. Excluding wins. Copies that the link's loop
+rule refuses by their names are not matched by expressions either: which these are is no key of the file, but follows from its
+other links. A name that is included as such is meant.
 """
 
 from __future__ import annotations
@@ -9,9 +11,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema
 
 from isthmus.config.base import Model, empty_if_nothing
+from isthmus.config.copies import Copies
 from isthmus.config.mistakes import wrong
 from isthmus.config.names import is_internal, topic_problem
 from isthmus.config.patterns import compiled, is_pattern, matches_any, one_or_many
@@ -54,11 +57,19 @@ class Topics(Model):
         default=[], description="Topics to leave out, although `include` matches them."
     )
 
+    _copies: Copies | None = PrivateAttr(default=None)
+
+    def refusing(self, copies: Copies | None) -> Topics:
+        """The same topics without those whose names say that they are copies; None: with them."""
+        topics = self.model_copy()
+        topics._copies = copies
+        return topics
+
     def matches(self, name: str) -> bool:
         """Whether the link copies the source topic of this name."""
-        if is_internal(name):
+        if is_internal(name) or not matches_any(self.include, name) or matches_any(self.exclude, name):
             return False
-        return matches_any(self.include, name) and not matches_any(self.exclude, name)
+        return self._copies is None or name in self.include or self._copies.came_from(name) is None
 
     def named(self) -> list[str]:
         """The topics that are included by name and not excluded."""
