@@ -211,7 +211,7 @@ class LoopRule:
                 )
             for override in self.overrides:
                 if override.matches(origin, topic):
-                    since = 0 if override.since is None else override.since
+                    since = -LONGEST_TIME if override.since is None else override.since
                     until = LONGEST_TIME if override.until is None else override.until
                     dropped[(group == number) & (time >= since) & (time <= until)] = 0
 
