@@ -11,6 +11,7 @@
     │   ├── ClusterChanged                   a site is not the cluster it was
     │   ├── SameCluster                      both ends of a link are one cluster
     │   ├── UnknownLink                      the destination has never heard of this link
+    │   ├── Damaged                          a comparison found that the two sides differ
     │   └── PartitionFault                   one partition stopped; the others go on
     │       ├── SourceDeleted                the source topic is gone
     │       ├── SourceRecreated              the source topic was deleted and created again
@@ -131,6 +132,14 @@ class SameCluster(DataError):
 
 class UnknownLink(DataError):
     """The destination holds no state of this link."""
+
+
+class Damaged(DataError):
+    """Both sides of a link were compared, and differ; ``damage`` counts what is wrong, by class."""
+
+    def __init__(self, message: str, link: str = "", damage: dict[str, int] | None = None) -> None:
+        super().__init__(message, link=link, damage=damage or {})
+        self.damage = damage or {}
 
 
 class PartitionFault(DataError):

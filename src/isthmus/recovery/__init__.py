@@ -1,0 +1,1 @@
+"""Disaster recovery: verify, failover, failback, reseed, drills."""

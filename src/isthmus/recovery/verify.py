@@ -1,0 +1,162 @@
+"""``verify``: both sides of a link, compared record by record, as a Spark job.
+
+    survey ─► units ─► Spark tasks read and judge ─► report ─► a look at the first offenders
+
+Invariant: it only reads. Nothing is trusted but the two logs and the map; and it is right while records are being written and copied,
+since only what lies before a watermark is judged (``verify_survey``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import kafka.errors as kerrors
+
+from isthmus.config import Config, Link
+from isthmus.config.topics import Topics
+from isthmus.control.ends import Ends
+from isthmus.control.topics import discover
+from isthmus.engine.session import Spark, cores
+from isthmus.engine.tasks import EngineError, error_from
+from isthmus.errors import IsthmusError, UsageError
+from isthmus.recovery.verify_look import look
+from isthmus.recovery.verify_read import Comparison, Errand, Outcome
+from isthmus.recovery.verify_report import Report, add_up
+from isthmus.recovery.verify_survey import Survey, survey
+from isthmus.recovery.verify_units import TASKS_PER_CORE, Unit, cut_all, shares
+
+#: Told how many units are done, and of how many.
+Progress = Callable[[int, int], None]
+#: Carries out an errand; the outcomes come in no order.
+Workers = Callable[[Errand, list[Unit], Progress], list[Outcome]]
+
+POLL_SECONDS = 0.2
+
+
+def no_progress(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def verify(
+    config: Config,
+    link: str,
+    *,
+    since: datetime | None = None,
+    sample: float = 1.0,
+    topics: Sequence[str] | None = None,
+    spark: Spark | None = None,
+    progress: Progress = no_progress,
+    workers: Workers | None = None,
+) -> Report:
+    """Compare both sides of a link.
+
+    ``topics`` are names or expressions between slashes, of source topics. ``spark`` is a Spark that runs already; without it, one is
+    started and stopped. ``workers`` replaces Spark altogether (``in_this_process``).
+    """
+    if not 0 < sample <= 1:
+        raise UsageError(f"sample {sample}: expected a part between 0 and 1, such as 0.1")
+    chosen = config.link(link)
+    began = time.monotonic()
+    report = Report(
+        link,
+        chosen.source,
+        chosen.target,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        since=since.isoformat() if since is not None else None,
+        sample=sample,
+        repeats_allowed=chosen.delivery != "exactly-once",
+    )
+    with Ends(chosen, config.sites[chosen.source], config.sites[chosen.target]) as ends:
+        moment = None if since is None else int(since.timestamp() * 1000)
+        found = _on(ends, _survey, ends, config, chosen, topics, moment)
+        report.notes, report.faults = found.notes, [fault.to_json() for fault in found.faults]
+        units = cut_all(found.pairs, cores(), sample)
+        report.units = len(units)
+        errand = Errand(chosen, ends.source.site, ends.target.site, found.identities, found.schema_ids)
+        run = workers or partial(on_spark, spark, config.spark_options(link))
+        outcomes = run(errand, units, progress) if units else []
+        first = add_up(report, found.pairs, outcomes)
+        report.offenders = _on(ends, look, ends.source, ends.target, errand, first)
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def _on(ends: Ends, work: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return ends.loop.run(work, *arguments)
+    except kerrors.KafkaError as error:
+        raise ends.target.explain(error, "comparing") from error
+
+
+async def _survey(ends: Ends, config: Config, link: Link, wanted: Sequence[str] | None, moment: int | None) -> Survey:
+    names: list[str] | None = None
+    if wanted is not None:
+        try:
+            filter_ = Topics(include=list(wanted))
+        except ValueError as error:
+            raise UsageError(f"--topics: {error}") from None
+        known = await discover(ends.source, link)
+        names = [name for name in known if filter_.matches(name)]
+        if not names:
+            raise UsageError(f"link {link.name} copies no topic that is {' or '.join(wanted)}")
+    return await survey(ends.source, ends.target, config, link, names, moment)
+
+
+# -- who does the work -------------------------------------------------------------------------------------
+
+
+def in_this_process(errand: Errand, units: list[Unit], progress: Progress) -> list[Outcome]:
+    """Without Spark: for little data, where Spark would cost more than it brings."""
+    outcomes = Comparison(errand).run(units)
+    progress(len(units), len(units))
+    return outcomes
+
+
+def _task(errand: Errand, done: Any, units: Iterable[list[Unit]]) -> Iterator[Outcome]:
+    try:
+        comparison = Comparison(errand)
+        for some in units:
+            yield from comparison.run(some)
+            done.add(len(some))
+    except IsthmusError as error:
+        raise EngineError(error) from error
+
+
+def on_spark(
+    running: Spark | None, options: dict[str, str], errand: Errand, units: list[Unit], progress: Progress
+) -> list[Outcome]:
+    """As a Spark job of some tasks for each core; in ``running``, or in a Spark of its own."""
+    spark = running or Spark(options, cores())
+    try:
+        context = spark.context()
+        parallel = max(1, int(context.defaultParallelism))
+        hands = shares(units, parallel * TASKS_PER_CORE)
+        done = context.accumulator(0)
+        # Units are plain numbers and may pass through files. The errand holds secrets: it is in the closure, which does not.
+        job = context.parallelize(hands, len(hands)).mapPartitions(partial(_task, errand, done))
+        results: list[Outcome] = []
+        failures: list[BaseException] = []
+
+        def collect() -> None:
+            try:
+                results.extend(job.collect())
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=collect, name="comparison", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(POLL_SECONDS)
+            progress(int(done.value), len(units))
+            spark.check_running()
+        if failures:
+            raise error_from(str(failures[0])) or failures[0]
+        return results
+    finally:
+        if running is None:
+            spark.stop()

@@ -1,0 +1,296 @@
+"""One unit, judged: what stands at the source, after its rules, against what stands at the destination, by the map.
+
+Invariant: pure, and every record that was read on either side is counted exactly once, in ``compared`` or in another class. A record that is
+wrong in several ways counts in the first of: looped, out of order, altered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from isthmus.recovery.verify_digest import Digested, Digests
+from isthmus.recovery.verify_units import Longs, Unit
+
+Rows = npt.NDArray[np.bool_]
+
+DAMAGE = ("missing", "doubled", "out_of_order", "altered", "looped", "unexpected")
+"""What should never be; see docs/design.md for each."""
+EXPLAINED = ("expired", "compacted", "dropped", "before_start", "stranded", "others", "local")
+"""Records of one side that have a reason to be alone."""
+CLASSES = ("compared", *DAMAGE, *EXPLAINED)
+
+#: So many of each class are named by each unit.
+NAMED = 10
+
+
+class Offender(NamedTuple):
+    """One record that is wrong. Offsets are -1 where there is none; ``claims`` is the source offset that its header tells."""
+
+    kind: str
+    why: str
+    source: int
+    target: int
+    claims: int = -1
+
+
+WHY = {
+    "not copied": "the map has no place for it, and rules want it",
+    "not there": "nothing stands at the place that the map names",
+    "beyond the end": "the destination's log ends before the place that the map names",
+    "second copy": "a second copy of this source offset, which the map has elsewhere",
+    "another record": "at this place stands another record of the same source partition",
+    "differs": "what stands at its place is not what it should be",
+    "came home": "it was born at the destination and has come back",
+    "no link": "no link has copied it, and only links write here",
+    "strange header": "it has a link's header, but the map does not know it",
+    "no source": "the map says it is a copy, but the source has no such record",
+    "unwanted": "the link's rules leave this record out, and yet it was copied",
+    "not seeded": "it stands in a range that was seeded, but the map does not know it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What a link adds to records."""
+
+    offset_header: bool
+    """Whether copies carry their source offset."""
+    origin: bool
+    """Whether copies carry where they were born."""
+    source_identities: tuple[int, ...] = ()
+    target_identities: tuple[int, ...] = ()
+    """Digests of all names that each site has, or had, in origin headers."""
+    loop_rule: bool = False
+    """Whether the link has a rule against loops: what that lets pass is no loop."""
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What became of a unit's records."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
+    offenders: list[Offender] = field(default_factory=list)
+
+    def add(self, kind: str, count: int) -> None:
+        self.counts[kind] += count
+
+
+def judge(unit: Unit, here: Digested, kept: Rows, there: Digested, link: Expectations) -> Judgement:
+    """Compare. ``kept`` are the source records that the link's rules let pass."""
+    return _Judge(unit, here, kept, there, link).judge()
+
+
+def inside(spans: Longs, values: Longs) -> Rows:
+    """Which values lie in one of the intervals."""
+    if not len(spans):
+        return np.zeros(len(values), np.bool_)
+    at = np.searchsorted(np.ascontiguousarray(spans[:, 0]), values, side="right") - 1
+    held: Rows = (at >= 0) & (values < spans[np.maximum(at, 0), 1])
+    return held
+
+
+def _across(runs: Longs, offsets: Longs, side: int) -> tuple[Rows, Longs]:
+    """Where offsets of one side stand on the other one, as far as runs say so."""
+    if not len(runs):
+        return np.zeros(len(offsets), np.bool_), np.full(len(offsets), -1, np.int64)
+    starts = np.ascontiguousarray(runs[:, side])
+    at = np.maximum(np.searchsorted(starts, offsets, side="right") - 1, 0)
+    within = offsets - starts[at]
+    known = (within >= 0) & (within < runs[at, 2])
+    return known, np.where(known, runs[at, 1 - side] + within, -1)
+
+
+def _find(offsets: Longs, wanted: Longs) -> tuple[Rows, Longs]:
+    """Which wanted offsets are there, and in which row (0 where they are not)."""
+    if not len(offsets):
+        return np.zeros(len(wanted), np.bool_), np.zeros(len(wanted), np.int64)
+    at = np.minimum(np.searchsorted(offsets, wanted), len(offsets) - 1)
+    found = offsets[at] == wanted
+    return found, np.where(found, at, 0)
+
+
+class _Judge:
+    def __init__(self, unit: Unit, here: Digested, kept: Rows, there: Digested, link: Expectations) -> None:
+        self.unit, self.here, self.kept, self.there, self.link = unit, here, kept, there, link
+        self.result = Judgement()
+        self.headers = link.offset_header and not unit.seeded
+        self.born_there = np.isin(there.identity, np.array(link.target_identities, np.uint64)) & ~np.bool_(unit.seeded)
+
+    def judge(self) -> Judgement:
+        self.mapped, self.place = _across(self.unit.runs, self.here.offset, 0)
+        self.found, self.row = _find(self.there.offset, self.place)
+        self.found &= self.mapped
+        self._pairs()
+        self._source_alone()
+        copies, sources = _across(self.unit.runs, self.there.offset, 1)
+        self._target_alone(copies, sources)
+        self._outside(~copies)
+        return self.result
+
+    def _tell(
+        self, kind: str, why: str, rows: Rows | Longs, name: Callable[[int], tuple[int, int, int]], count: int
+    ) -> None:
+        """Count rows, and name the first of them."""
+        if not count:
+            return
+        self.result.add(kind, count)
+        known = sum(o.kind == kind for o in self.result.offenders)
+        for row in rows[: max(0, NAMED - known)].tolist():
+            self.result.offenders.append(Offender(kind, why, *name(int(row))))
+
+    # -- records that are on both sides --------------------------------------------------------------------
+
+    def _pairs(self) -> None:
+        here, there, link = self.here, self.there, self.link
+        rows = np.flatnonzero(self.found & self.kept)
+        at = self.row[rows]
+        offsets, claims = here.offset[rows], there.header[at]
+        same = here.digest[rows] == there.digest[at]
+        if self.headers:
+            same &= claims == offsets
+        if not self.unit.seeded:
+            same &= self._origins(here.origin[rows], there.origin[at], there.identity[at])
+        looped = np.zeros(len(rows), np.bool_) if link.loop_rule else self.born_there[at]
+        self.result.add("compared", int(np.count_nonzero(same & ~looped)))
+        if not looped.any() and same.all():
+            return
+        swapped = ~same & ~looped
+        swapped &= self._another(offsets, claims, there.digest[at], here.digest[rows], swapped)
+
+        def name(number: int) -> tuple[int, int, int]:
+            return int(offsets[number]), int(there.offset[at[number]]), int(claims[number])
+
+        for kind, why, which in (
+            ("looped", "came home", looped),
+            ("out_of_order", "another record", swapped),
+            ("altered", "differs", ~same & ~looped & ~swapped),
+        ):
+            self._tell(kind, why, np.flatnonzero(which), name, int(np.count_nonzero(which)))
+
+    def _origins(self, before: Digests, after: Digests, identity: Digests) -> Rows:
+        """An origin travels on as it is; who has none gets the source's, if the link stamps."""
+        carried: Rows = after == before
+        if not self.link.origin:
+            return carried
+        stamped: Rows = np.isin(identity, np.array(self.link.source_identities, np.uint64))
+        return np.where(before == 0, stamped, carried)
+
+    def _another(self, offsets: Longs, claims: Longs, digests: Digests, wanted: Digests, wrong: Rows) -> Rows:
+        """Which wrong records are others of the same source partition: by their header, else by what they hold."""
+        if not self.headers:
+            return np.isin(digests, wanted[wrong])
+        other: Rows = (claims != offsets) & inside(self.unit.copied, claims)
+        near, row = _find(self.here.offset, claims)
+        # What a header claims is believed only if the record that it names looks like this one, where that can be seen.
+        return other & (~near | (self.here.digest[row] == digests) if len(self.here) else other)
+
+    # -- records that are at the source only ---------------------------------------------------------------
+
+    def _source_alone(self) -> None:
+        unit, pair, offset = self.unit, self.unit.pair, self.here.offset
+        self.result.add("dropped", int(np.count_nonzero(~self.kept & ~self.found)))
+        alone = self.kept & ~self.found
+        if not alone.any():
+            return
+
+        def take(which: Rows) -> Rows:
+            nonlocal alone
+            taken = alone & which
+            alone = alone & ~which
+            return taken
+
+        def name(row: int) -> tuple[int, int, int]:
+            return int(offset[row]), int(self.place[row]), -1
+
+        def count(kind: str, which: Rows, why: str = "") -> None:
+            number = int(np.count_nonzero(which))
+            if why:
+                self._tell(kind, why, np.flatnonzero(which), name, number)
+            else:
+                self.result.add(kind, number)
+
+        unmapped = ~self.mapped
+        if unit.seeded:
+            count("unexpected", take(unmapped), "not seeded")
+        count("stranded", take(unmapped & inside(pair.stranded, offset)))
+        count("before_start", take(unmapped & (offset < pair.expected_from)))
+        count("missing", take(unmapped), "not copied")
+        count("expired", take(self.place < pair.target_start))
+        count("missing", take(self.place >= pair.target_end), "beyond the end")
+        if pair.target_compacted:
+            count("compacted", alone)
+        else:
+            count("missing", alone, "not there")
+
+    # -- records that are at the destination only ----------------------------------------------------------
+
+    def _target_alone(self, copies: Rows, sources: Longs) -> None:
+        """Places of the map at which the source has nothing any more, or should not have been copied from."""
+        pair, there = self.unit.pair, self.there
+        present, row = _find(self.here.offset, sources)
+        present &= copies
+        unwanted = present & ~self.kept[row] if len(self.here) else present
+        gone = copies & ~present
+        if not (unwanted.any() or gone.any()):
+            return
+
+        def name(row: int) -> tuple[int, int, int]:
+            return int(sources[row]), int(there.offset[row]), int(there.header[row])
+
+        def tell(kind: str, why: str, which: Rows) -> None:
+            self._tell(kind, why, np.flatnonzero(which), name, int(np.count_nonzero(which)))
+
+        looped = (unwanted | gone) & self.born_there & (unwanted | ~np.bool_(self.link.loop_rule))
+        tell("looped", "came home", looped)
+        tell("unexpected", "unwanted", unwanted & ~looped)
+        gone &= ~looped
+        if self.headers:
+            strange = gone & (there.header != sources)
+            swapped = strange & inside(self.unit.copied, there.header)
+            tell("out_of_order", "another record", swapped)
+            tell("altered", "differs", strange & ~swapped)
+            gone &= ~strange
+        expired = gone & ((sources < pair.source_start) | (sources >= pair.source_end))
+        self.result.add("expired", int(np.count_nonzero(expired)))
+        gone &= ~expired
+        if pair.source_compacted:
+            self.result.add("compacted", int(np.count_nonzero(gone)))
+        else:
+            tell("unexpected", "no source", gone)
+
+    def _outside(self, outside: Rows) -> None:
+        """Records that this link's map does not know."""
+        pair, there, unit = self.unit.pair, self.there, self.unit
+        outside = outside & (there.offset < pair.explained)
+        if len(unit.ahead):
+            outside &= ~inside(unit.ahead, there.offset)
+        if not outside.any():
+            return
+
+        def name(row: int) -> tuple[int, int, int]:
+            return -1, int(there.offset[row]), int(there.header[row])
+
+        def tell(kind: str, why: str, which: Rows) -> None:
+            self._tell(kind, why, np.flatnonzero(which), name, int(np.count_nonzero(which)))
+
+        others = outside & inside(pair.others, there.offset)
+        self.result.add("others", int(np.count_nonzero(others)))
+        outside &= ~others
+        looped = outside & self.born_there
+        tell("looped", "came home", looped)
+        outside &= ~looped
+        if self.link.offset_header:
+            claimed = outside & (there.header >= 0)
+            doubled = claimed & (there.header < pair.watermark) & inside(unit.copied, there.header)
+            tell("doubled", "second copy", doubled)
+            tell("unexpected", "strange header", claimed & ~doubled)
+            outside &= ~claimed
+        if pair.takes_writes:
+            self.result.add("local", int(np.count_nonzero(outside)))
+        else:
+            tell("unexpected", "no link", outside)

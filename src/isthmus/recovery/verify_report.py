@@ -1,0 +1,177 @@
+"""What a comparison found, in numbers and with the first offenders of each class by name.
+
+Invariant: plain data; ``to_json`` is all of it. Sums of topics are sums of their partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from isthmus.recovery.verify_compare import CLASSES, DAMAGE, EXPLAINED, WHY, Offender
+from isthmus.recovery.verify_read import Outcome
+from isthmus.recovery.verify_units import Pair
+
+#: So many offenders of each class are shown, the first ones by topic, partition and offset.
+SHOWN = 5
+
+
+@dataclass(slots=True)
+class Found:
+    """One record that is wrong, shown. Offsets are -1 where there is none."""
+
+    kind: str
+    topic: str
+    partition: int
+    target: str
+    source_offset: int
+    target_offset: int
+    why: str
+    expected: dict[str, str] = field(default_factory=dict)
+    found: dict[str, str] = field(default_factory=dict)
+    differs: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        where = f"{self.topic}[{self.partition}]"
+        here = f" source offset {self.source_offset}" if self.source_offset >= 0 else ""
+        there = f" at {self.target}[{self.partition}] offset {self.target_offset}" if self.target_offset >= 0 else ""
+        differs = f" ({', '.join(self.differs)})" if self.differs else ""
+        return f"{words_of(self.kind)}: {where}{here}{there}: {self.why}{differs}"
+
+
+def words_of(kind: str) -> str:
+    """A class as people write it."""
+    return kind.replace("_", " ")
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    topic: str
+    partition: int
+    target: str
+    first: int
+    watermark: int
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
+    source_records: int = 0
+    target_records: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of a comparison."""
+
+    link: str
+    source: str
+    target: str
+    started: str
+    seconds: float = 0.0
+    since: str | None = None
+    sample: float = 1.0
+    units: int = 0
+    bytes: int = 0
+    repeats_allowed: bool = False
+    """Whether the link may repeat records: then doubled ones are counted, and are no damage."""
+    partitions: list[PartitionReport] = field(default_factory=list)
+    offenders: list[Found] = field(default_factory=list)
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    """Partitions that could not be judged."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {kind: sum(p.counts[kind] for p in self.partitions) for kind in CLASSES}
+
+    @property
+    def damage(self) -> dict[str, int]:
+        """Classes of damage of which there is some."""
+        totals = self.totals
+        kinds = [kind for kind in DAMAGE if not (kind == "doubled" and self.repeats_allowed)]
+        return {kind: totals[kind] for kind in kinds if totals[kind]}
+
+    @property
+    def clean(self) -> bool:
+        return not self.damage and not self.faults
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        compared = f"{self.totals['compared']} records are the same on both sides"
+        if self.clean:
+            return f"{compared}; nothing is wrong"
+        wrong = [f"{count} {words_of(kind)}" for kind, count in self.damage.items()]
+        if self.faults:
+            wrong.append(f"{len(self.faults)} partitions could not be judged")
+        return f"{compared}; {', '.join(wrong)}"
+
+    def topics(self) -> list[dict[str, Any]]:
+        """One row a topic: its counts."""
+        rows: dict[str, dict[str, Any]] = {}
+        for part in self.partitions:
+            row = rows.setdefault(
+                part.topic, {"topic": part.topic, "target": part.target, "partitions": 0, **dict.fromkeys(CLASSES, 0)}
+            )
+            row["partitions"] += 1
+            for kind, count in part.counts.items():
+                row[kind] += count
+        return list(rows.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "link": self.link,
+            "from": self.source,
+            "to": self.target,
+            "started": self.started,
+            "seconds": round(self.seconds, 3),
+            "since": self.since,
+            "sample": self.sample,
+            "units": self.units,
+            "bytes": self.bytes,
+            "clean": self.clean,
+            "verdict": self.verdict,
+            "totals": self.totals,
+            "damage": self.damage,
+            "topics": self.topics(),
+            "partitions": [asdict(part) for part in self.partitions],
+            "offenders": [asdict(found) for found in self.offenders],
+            "faults": self.faults,
+            "notes": self.notes,
+        }
+
+
+def explained_kinds(report: Report) -> list[str]:
+    """Classes that are no damage, of which there is some."""
+    totals = report.totals
+    return [kind for kind in EXPLAINED if totals[kind]]
+
+
+def add_up(report: Report, pairs: list[Pair], outcomes: Iterable[Outcome]) -> list[tuple[Pair, Offender]]:
+    """Put outcomes into the report; the offenders to be shown."""
+    report.partitions = [PartitionReport(p.topic, p.partition, p.target_topic, p.first, p.watermark) for p in pairs]
+    named: dict[str, list[tuple[Pair, Offender]]] = {kind: [] for kind in DAMAGE}
+    for outcome in outcomes:
+        part = report.partitions[outcome.number]
+        report.bytes += outcome.bytes
+        part.source_records += outcome.source_records
+        part.target_records += outcome.target_records
+        for kind, count in outcome.judgement.counts.items():
+            part.counts[kind] += count
+        if outcome.fault is not None:
+            report.faults.append(outcome.fault.to_json())
+        for offender in outcome.judgement.offenders:
+            named[offender.kind].append((pairs[outcome.number], offender))
+    first: list[tuple[Pair, Offender]] = []
+    for found in named.values():
+        found.sort(key=lambda each: (each[0].topic, each[0].partition, each[1].source, each[1].target))
+        first += found[:SHOWN]
+    return first
+
+
+def shown(pair: Pair, offender: Offender) -> Found:
+    """An offender as the report has it, before anybody has looked at the records themselves."""
+    source = offender.source if offender.source >= 0 else (offender.claims if offender.kind == "doubled" else -1)
+    why = WHY[offender.why]
+    if offender.kind == "out_of_order":
+        why += f", source offset {offender.claims}" if offender.claims >= 0 else ""
+    return Found(offender.kind, pair.topic, pair.partition, pair.target_topic, source, offender.target, why)

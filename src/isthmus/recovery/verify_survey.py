@@ -1,0 +1,388 @@
+"""What is known of both sides before a record is read: positions, the maps, log ends, and the ranges with a story.
+
+Invariant: the order of reading makes a comparison right while everybody goes on writing.
+
+    1. progress            what lies before it (the watermark) must be at the destination, and in the map
+    2. the end there       what lies before it is in a map by now, or was copied by no link
+    3. the maps, whole     up to what was *appended* by now: markers of a transaction reach partitions one after another, so a record may be
+                           visible while the line of the map that belongs to it is not
+    4. the end there again what the map names must lie before it
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import kafka.errors as kerrors
+import numpy as np
+
+from isthmus.config import Config, Link
+from isthmus.config.link import StartOffsets
+from isthmus.control.acls import PROMOTED
+from isthmus.control.memory import Memory, of_kind, recall
+from isthmus.control.schema_copy import Known
+from isthmus.control.schemas import KIND as SCHEMAS
+from isthmus.control.topics import Topic, discover
+from isthmus.engine import state
+from isthmus.engine.identity import incarnations, newest
+from isthmus.engine.offset_map import Chunk, ChunkKey, PartitionMap, build_maps, decode_chunk
+from isthmus.engine.state import Progress
+from isthmus.errors import DataError, DestinationMissing, DestinationRecreated, PartitionFault, UnknownLink
+from isthmus.kafka.admin import TopicConfig, topic_configs
+from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
+from isthmus.kafka.read import read_to_end
+from isthmus.recovery.verify_units import Longs, Pair, merged, no_runs, no_spans, spans_of
+from isthmus.rules import Identities
+
+#: Kinds of memories of a link that tell of ranges; a name is TOPIC/PARTITION.
+SEEDED, STRANDED = "seeded", "stranded"
+
+Offsets = dict[Partition, int]
+Lines = dict[bytes, bytes]
+
+
+@dataclass(slots=True)
+class Survey:
+    """What there is to compare, and what there is to say before."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What cannot be compared, and why that is no damage."""
+    faults: list[PartitionFault] = field(default_factory=list)
+    identities: Identities = field(default_factory=Identities)
+    schema_ids: dict[int, int] = field(default_factory=dict)
+
+
+async def survey(
+    source: Cluster, target: Cluster, config: Config, link: Link, chosen: Iterable[str] | None, since: int | None
+) -> Survey:
+    """Look at both sides of a link. ``chosen`` are source topics (all by default); ``since`` is in milliseconds."""
+    found = Survey()
+    topics = await discover(source, link)
+    if chosen is not None:
+        topics = {name: topics[name] for name in chosen if name in topics}
+    committed = await group_offsets(target, state.group(link.name), stable=True)
+    if not committed:
+        raise UnknownLink(f"link {link.name}: site {link.target} holds no state of it; has it ever run?")
+    names = sorted({topic.target for topic in topics.values()})
+    there = (await target.metadata(names)).topics if names else {}
+    keys = [(name, p) for name, topic in topics.items() for p in sorted(topic.source.partitions)]
+    targets = {
+        (name, p): (topics[name].target, p)
+        for name, p in keys
+        if there[topics[name].target].error is None and p in there[topics[name].target].partitions
+    }
+    explained = await _offsets(target, dict.fromkeys(targets.values(), LATEST))
+    writers = [other for other in config.links.values() if other.target == link.target]
+    lines = {other.name: await _lines(target, other.name) for other in writers}
+    reader = _Reader(source, target, link, topics, there, committed, _chunks(lines[link.name]))
+    reader.others = _others(writers, lines, link, topics, there)
+    reader.target_ends = await _offsets(target, dict.fromkeys(targets.values(), LATEST))
+    reader.target_starts = await _offsets(target, dict.fromkeys(targets.values(), EARLIEST))
+    reader.source_ends = await _offsets(source, dict.fromkeys(targets, LATEST))
+    reader.source_starts = await _offsets(source, dict.fromkeys(targets, EARLIEST))
+    reader.since = {} if since is None else await _offsets(source, dict.fromkeys(targets, since))
+    reader.explained = explained
+    reader.memory = await recall(target, link.name)
+    reader.compacted = {
+        "source": await _compacted(source, list(topics)),
+        "target": await _compacted(target, [name for name in names if there[name].error is None]),
+    }
+    reader.written = {
+        topic.target
+        for topic in topics.values()
+        if PROMOTED in reader.memory or _takes_writes(config, link, topic.target)
+    }
+    for key in keys:
+        reader.look(key, targets.get(key), found)
+    _tell_gone(committed, link, topics, chosen, found)
+    known = newest(await incarnations(target), await incarnations(source))
+    found.identities = Identities(_ids(known, source), _ids(known, target))
+    found.schema_ids = Known(of_kind(reader.memory, SCHEMAS)).ids()
+    return found
+
+
+def _ids(known: Mapping[str, list[str]], cluster: Cluster) -> tuple[str, ...]:
+    """All clusters that a site ever was; the present one is the last, whether or not somebody wrote it down."""
+    now = cluster.cluster_id
+    return (*(each for each in known.get(cluster.site.name, ()) if each != now), *([now] if now else []))
+
+
+def _takes_writes(config: Config, link: Link, topic: str) -> bool:
+    """Whether applications may write to a destination topic: somebody carries from there what they write."""
+    if link.loop is not None:
+        return True
+    ways = (link.target, link.source)
+    return any((o.source, o.target) == ways and o.topics.matches(topic) for o in config.links.values())
+
+
+async def _offsets(cluster: Cluster, wanted: Mapping[Partition, int]) -> Offsets:
+    """Offsets of partitions; one that cannot be asked is missing."""
+    if not wanted:
+        return {}
+    answers = await list_offsets(cluster, wanted)
+    for (topic, partition), answer in answers.items():
+        if not isinstance(answer, int) and issubclass(answer, kerrors.AuthorizationError):
+            raise cluster.explain(answer(f"{topic}[{partition}]"), f"reading offsets of {topic}")
+    return {key: answer for key, answer in answers.items() if isinstance(answer, int)}
+
+
+async def _compacted(cluster: Cluster, topics: list[str]) -> set[str]:
+    configs = await topic_configs(cluster, topics) if topics else {}
+    return {
+        name
+        for name, config in configs.items()
+        if isinstance(config, TopicConfig) and "compact" in config.values.get("cleanup.policy", "")
+    }
+
+
+# -- the maps ------------------------------------------------------------------------------------------------
+
+
+async def _lines(target: Cluster, link: str) -> Lines:
+    """The newest line of each chunk of a link's map, in the order in which they were written."""
+    topic = (state.map_topic(link), 0)
+    newest_lines: Lines = {}
+    answers = await list_offsets(target, {topic: LATEST}, committed_only=False)
+    appended = answers[topic]
+    if not isinstance(appended, int):
+        if appended is kerrors.UnknownTopicOrPartitionError:
+            return {}
+        raise target.explain(appended(topic[0]), f"reading {topic[0]}")
+    position: int | None = None
+    while position is None or position < appended:
+        # What is still open is being ended by its owner, or by the broker in a minute: without it the map is not whole.
+        pairs, reached = await read_to_end(target, topic, position)
+        if reached == position:
+            await target.loop.sleep(0.05)
+        position = reached
+        for key, value in pairs:
+            newest_lines.pop(key or b"", None)
+            if key is not None and value is not None:
+                newest_lines[key] = value
+    return newest_lines
+
+
+@dataclass(slots=True)
+class _Chunk:
+    key: ChunkKey
+    raw: bytes
+    value: bytes
+    target_id: uuid.UUID
+
+
+def _chunks(lines: Lines) -> dict[Partition, list[_Chunk]]:
+    found: dict[Partition, list[_Chunk]] = {}
+    for raw, value in lines.items():
+        key = ChunkKey.decode(raw)
+        found.setdefault((key.topic, key.partition), []).append(_Chunk(key, raw, value, uuid.UUID(bytes=value[1:17])))
+    return found
+
+
+def _others(
+    writers: list[Link],
+    lines: Mapping[str, Lines],
+    link: Link,
+    topics: Mapping[str, Topic],
+    there: Mapping[str, TopicInfo],
+) -> dict[Partition, Longs]:
+    """Which destination offsets other links have written, and this link from topics that are gone."""
+    ids = {topic.target: there[topic.target].id for topic in topics.values()}
+    names = {its_id: name for name, its_id in ids.items() if its_id != NO_ID}
+    spans: dict[Partition, list[Longs]] = {}
+    for writer in writers:
+        for (topic, partition), chunks in _chunks(lines[writer.name]).items():
+            for chunk in chunks:
+                name = names.get(chunk.target_id) or _name_without_ids(writer, topic, ids)
+                ours = writer.name == link.name and topic in topics
+                if name is None or (ours and topics[topic].source.id in (NO_ID, chunk.key.source_id)):
+                    continue
+                decoded: Chunk = decode_chunk(chunk.value)
+                spans.setdefault((name, partition), []).append(spans_of(decoded.runs, 1))
+    return {key: merged(np.concatenate(parts)) for key, parts in spans.items()}
+
+
+def _name_without_ids(writer: Link, topic: str, ids: Mapping[str, uuid.UUID]) -> str | None:
+    """The destination topic by its name, at sites whose topics have no ids."""
+    if not writer.topics.matches(topic):
+        return None
+    name = writer.destination_topic(topic)
+    return name if ids.get(name) == NO_ID else None
+
+
+# -- one partition -------------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Puts together what was read of both sides."""
+
+    others: dict[Partition, Longs]
+    target_ends: Offsets
+    target_starts: Offsets
+    source_ends: Offsets
+    source_starts: Offsets
+    explained: Offsets
+    since: Offsets
+    memory: Memory
+    compacted: dict[str, set[str]]
+    written: set[str]
+
+    def __init__(
+        self,
+        source: Cluster,
+        target: Cluster,
+        link: Link,
+        topics: Mapping[str, Topic],
+        there: Mapping[str, TopicInfo],
+        committed: Mapping[Partition, Committed],
+        chunks: Mapping[Partition, list[_Chunk]],
+    ) -> None:
+        self._link, self._topics, self._there = link, topics, there
+        self._committed, self._chunks = committed, chunks
+        self._source, self._target = source.site.name, target.site.name
+        self._moved: set[Partition] = set()
+        """What the link has copied under another name before."""
+        for (target_topic, partition), value in committed.items():
+            progress = Progress.read(value)
+            known = topics.get(progress.source_topic) if progress is not None else None
+            if progress is not None and known is not None and known.target != target_topic:
+                self._moved.add((progress.source_topic, partition))
+
+    def look(self, key: Partition, target: Partition | None, found: Survey) -> None:
+        name, partition = key
+        topic = self._topics[name]
+        where = f"{name}[{partition}]"
+        own = self._committed.get((topic.target, partition))
+        progress = Progress.read(own) if own is not None else None
+        if target is None:
+            if self._chunks.get(key) or progress is not None:
+                words = f"{where}: its copy {topic.target}[{partition}] is gone at site {self._target}"
+                found.faults.append(DestinationMissing(words, name, partition))
+            else:
+                found.notes.append(f"{where}: not copied yet; site {self._target} has no {topic.target}[{partition}]")
+            return
+        target_id = self._there[topic.target].id
+        if progress is not None and NO_ID not in (target_id, progress.target_id) and progress.target_id != target_id:
+            words = (
+                f"{where}: {topic.target} was deleted and created again at site {self._target}; what was copied is gone"
+            )
+            found.faults.append(DestinationRecreated(words, name, partition))
+            return
+        if progress is not None and topic.source.id not in (NO_ID, progress.source_id) and progress.source_id != NO_ID:
+            found.notes.append(
+                f"{where}: the topic was deleted and created again at site {self._source}; nothing is compared until the "
+                f"link goes on with it (isthmus reset {self._link.name} {name}:{partition} --to earliest)"
+            )
+            return
+        mine = [c for c in self._chunks.get(key, ()) if topic.source.id in (NO_ID, c.key.source_id)]
+        fitting = [c for c in mine if target_id == NO_ID or c.target_id == target_id]
+        mapped = build_maps((c.raw, c.value) for c in fitting).get(key) or PartitionMap(name, partition)
+        watermark = progress.offset if progress is not None else mapped.next_offset
+        missing = [t for t, k in self._tables(key, target) if k not in t]
+        if watermark < 0 or missing:
+            why = "it was never copied" if watermark < 0 else "its offsets cannot be read now"
+            found.notes.append(f"{where}: {why}")
+            return
+        _check_ascending(mapped, where, self._link.name)
+        found.pairs.append(self._pair(key, target, mapped, mine, fitting, watermark, found))
+
+    def _tables(self, key: Partition, target: Partition) -> list[tuple[Offsets, Partition]]:
+        here = [(table, key) for table in (self.source_ends, self.source_starts)]
+        there = [(table, target) for table in (self.target_ends, self.target_starts, self.explained)]
+        return here + there
+
+    def _pair(
+        self,
+        key: Partition,
+        target: Partition,
+        mapped: PartitionMap,
+        mine: list[_Chunk],
+        fitting: list[_Chunk],
+        watermark: int,
+        found: Survey,
+    ) -> Pair:
+        name, partition = key
+        runs = mapped.runs if len(mapped.runs) else no_runs()
+        source_end, explained = self.source_ends[key], self.explained[target]
+        if source_end < watermark:
+            found.notes.append(
+                f"{name}[{partition}]: the source's log ends at {source_end}, before the link's position {watermark}: what "
+                "lay between is gone at the source"
+            )
+        if self._link.delivery != "exactly-once":
+            # Without transactions a copy is there before its line of the map is.
+            explained = min(explained, int(runs[-1, 1] + runs[-1, 2])) if len(runs) else 0
+        # Copies of what the source has deleted since are looked at, too.
+        first, target_first = min([self.source_starts[key], *runs[:1, 0].tolist()]), self.target_starts[target]
+        if self.since:
+            since = self.since.get(key, -1)
+            first = max(first, watermark if since < 0 else min(since, watermark))
+            place = mapped.translate(first)
+            target_first = max(target_first, place.offset if place.copied else explained)
+        memory = f"{name}/{partition}"
+        seeded: dict[str, Any] = self.memory.get((SEEDED, memory)) or {}
+        stranded: dict[str, Any] = self.memory.get((STRANDED, memory)) or {}
+        ranges = stranded.get("ranges") or []
+        return Pair(
+            name,
+            partition,
+            target[0],
+            first,
+            target_first,
+            watermark,
+            explained,
+            self.source_starts[key],
+            source_end,
+            self.target_starts[target],
+            self.target_ends[target],
+            self._expected_from(key, mine, fitting, watermark),
+            runs,
+            self.others.get(target, no_spans()),
+            int(seeded.get("source", 0)),
+            merged(np.array(ranges, np.int64)) if ranges else no_spans(),
+            name in self.compacted["source"],
+            target[0] in self.compacted["target"],
+            target[0] in self.written,
+        )
+
+    def _expected_from(self, key: Partition, mine: list[_Chunk], fitting: list[_Chunk], watermark: int) -> int:
+        """Where the link began with this partition, in the topic to which it copies now."""
+        start = self._link.start
+        from_the_first = start == "earliest" or (
+            isinstance(start, StartOffsets) and key[1] not in start.offsets.get(key[0], {})
+        )
+        if from_the_first and len(mine) == len(fitting) and key not in self._moved:
+            return 0
+        return min((c.key.first for c in fitting), default=watermark)
+
+
+def _check_ascending(mapped: PartitionMap, where: str, link: str) -> None:
+    runs = mapped.runs
+    ends = runs[:-1, :2] + runs[:-1, 2:3]
+    if len(runs) > 1 and bool((runs[1:, :2] < ends).any()):
+        at = int(np.flatnonzero((runs[1:, :2] < ends).any(axis=1))[0]) + 1
+        raise DataError(
+            f"link {link}: the map of {where} is broken at source offset {int(runs[at, 0])}: places at the destination do not "
+            "ascend; somebody has changed the link's map topic"
+        )
+
+
+def _tell_gone(
+    committed: Mapping[Partition, Committed],
+    link: Link,
+    topics: Mapping[str, Topic],
+    chosen: Iterable[str] | None,
+    found: Survey,
+) -> None:
+    """Topics that were copied once and are gone at the source."""
+    gone = set()
+    for value in committed.values():
+        progress = Progress.read(value)
+        if progress is not None and progress.source_topic not in topics and link.topics.matches(progress.source_topic):
+            gone.add(progress.source_topic)
+    for name in sorted(gone if chosen is None else gone & set(chosen)):
+        found.notes.append(f"{name}: gone at site {link.source}, so nothing is left to compare its copy with")

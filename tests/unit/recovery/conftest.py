@@ -1,0 +1,6 @@
+"""Lets these tests use the batches of the records' tests."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "records"))
