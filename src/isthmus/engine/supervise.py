@@ -5,7 +5,8 @@ States of a link's run:
     starting ──> running ──> stopping ──> ended
        ^            │ a task failed for good, or a slot fell silent
        ├── backoff ─┘        (an error that retrying will not cure is the end of the link's run)
-       └── out of reach      (beside other links: a site that is away, or another cluster than it was, is tried again)
+       └── set aside         (beside other links: a site that is away, or another cluster than it was, or somebody else who has
+                              taken the link over: it is tried again)
 
 Stopping: the control line names our run, tasks commit and return, and only then leasing is stopped; so Ctrl-C ends
 at a transaction boundary. A task that cannot be reached any more is cut off after a while: exactly-once makes that
@@ -31,7 +32,7 @@ from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.steer import steer
 from isthmus.engine.tasks import Leasing, error_from
-from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault
+from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault, TakenOver
 
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2.0, 15.0
 # A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
@@ -47,7 +48,7 @@ FIRST_BACKOFF, LAST_BACKOFF = 0.5, 15.0
 # In --until-caught-up, a site that has not answered for this long ends the run.
 UNREACHABLE_SECONDS = 60.0
 # A link whose site is away is tried again this often, and not for long: the driver has other links to look after.
-AWAY_SECONDS, BRIEF_SECONDS = 10.0, 2.0
+AWAY_SECONDS, BRIEF_SECONDS = 4.0, 2.0
 
 _FATAL = (
     "TakenOver",
@@ -109,7 +110,7 @@ class LinkRun:
 
     def set_aside(self, error: IsthmusError) -> bool:
         """Let other links go on without this one, and try it again later; False if trying again is no use."""
-        if not isinstance(error, (ConnectionFailed, ClusterChanged)):
+        if not isinstance(error, (ConnectionFailed, ClusterChanged, TakenOver)):
             return False
         if self._away is None or self._away.message != error.message:
             self.say(
@@ -127,6 +128,9 @@ class LinkRun:
         self.observer = Observer(self.job.link, self.job.source, self.job.target)
         try:
             self.prepare(BRIEF_SECONDS)
+            if isinstance(self._away, TakenOver) and self.observer.look().state == "running":
+                self._restart_at = time.monotonic() + AWAY_SECONDS  # whoever has it is still at work
+                return
         except IsthmusError as error:
             if not self.set_aside(error):
                 self.failed = error

@@ -11,6 +11,7 @@ import kafka.errors as kerrors
 from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
+    DeleteTopicsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
@@ -125,6 +126,25 @@ async def defaults_of_new_topics(cluster: Cluster, probe: NewTopic) -> dict[str,
     (answer,) = (await cluster.request(request)).topics
     configs = getattr(answer, "configs", None) or []
     return {c.name: c.value for c in configs if c.value is not None}
+
+
+async def delete_topics(cluster: Cluster, names: Iterable[str], timeout: float = 60.0) -> None:
+    """Delete these and wait until no broker that is asked knows them; what is gone already is a success. Raises a refusal."""
+    left = sorted(names)
+    for some in chunks(left):
+        request = DeleteTopicsRequest(topic_names=some, timeout_ms=30_000, max_version=5)
+        for answer in (await cluster.request(request, timeout=60)).responses:
+            error = kerrors.for_code(answer.error_code) if answer.error_code else None
+            if error is not None and error is not kerrors.UnknownTopicOrPartitionError:
+                raise error(answer.name)
+    deadline = time.monotonic() + timeout
+    while left:
+        topics = (await cluster.metadata(left)).topics
+        left = [name for name in left if topics[name].error is not kerrors.UnknownTopicOrPartitionError]
+        if left and time.monotonic() > deadline:
+            raise kerrors.KafkaTimeoutError(f"{left[0]} is still there after its deletion")
+        if left:
+            await cluster.loop.sleep(0.1)
 
 
 async def create_partitions(

@@ -1,0 +1,91 @@
+"""How an operation of recovery is shown: its steps as they go, then the report. With ``--json``, the report alone."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from isthmus.cli import output
+
+if TYPE_CHECKING:
+    from isthmus.recovery.operation import Telling
+
+
+class OperationView:
+    """Tells an operation's steps on stderr, so that stdout carries the report alone."""
+
+    def __init__(self, json: bool) -> None:
+        self._json = json
+
+    def tell(self, telling: Telling) -> None:
+        now = time.strftime("%H:%M:%S")
+        if telling.state == "begins":
+            output.note(f"{now}  {telling.step}: {telling.words}")
+        elif telling.state == "done":
+            output.note(f"{now}  {telling.step}: done in {telling.seconds:.1f} s{_short(telling.found)}")
+        elif telling.state == "before":
+            output.note(f"{now}  {telling.step}: done before")
+        else:
+            output.note(f"{now}  {telling.step + ': ' if telling.step else ''}{telling.words}")
+
+    def show(self, report: dict[str, Any]) -> None:
+        if self._json:
+            output.emit(report, json_mode=True)
+        elif report.get("dry_run"):
+            self._preview(report)
+        else:
+            output.emit(_summary(report), json_mode=False)
+
+    def _preview(self, report: dict[str, Any]) -> None:
+        rows = []
+        for number, step in enumerate(report["steps"], 1):
+            for place, line in enumerate(step["now"] or [""]):
+                first = place == 0
+                rows.append(
+                    {
+                        "": number if first else "",
+                        "step": step["step"] if first else "",
+                        "what it does": step["does"] if first else "",
+                        "now": line,
+                    }
+                )
+        output.emit(rows, json_mode=False)
+        output.note("nothing was changed; without --dry-run it is done")
+
+
+def _short(found: dict[str, Any] | None) -> str:
+    """What a step found that is worth a line."""
+    words = []
+    for key in ("rpo_records", "rpo_seconds", "records", "partitions", "incarnation"):
+        if found and key in found and not isinstance(found[key], (list, dict)):
+            words.append(f"{key.replace('_', ' ')} {found[key]}")
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _summary(report: dict[str, Any]) -> dict[str, Any]:
+    """The report as two columns that people read."""
+    shown: dict[str, Any] = {
+        "operation": " ".join(filter(None, (report["mode"], report["operation"], "of", report["site"]))),
+        "other site": report["to"],
+        "took": f"{report['seconds']:.1f} s in {len(report['steps'])} steps",
+    }
+    if report["abandoned"]:
+        shown["state"] = "abandoned: what was done stays done, and the next operation begins anew"
+    names = {
+        "rto_seconds": "ready after (RTO)",
+        "outage_seconds": "since the old site was last heard",
+        "rpo_records": "records never arrived (RPO, at most)",
+        "rpo_seconds": "behind by (RPO)",
+        "unknown_since_seconds": "not known since",
+        "stranded_records": "stranded records",
+    }
+    for key, name in names.items():
+        if report.get(key) is not None:
+            shown[name] = f"{report[key]:.1f} s" if key.endswith("_seconds") else report[key]
+    clients = report.get("clients")
+    if clients:
+        shown["clients connect to"] = clients["bootstrap"]
+        if clients["registry"]:
+            shown["schema registry"] = clients["registry"]
+        shown["groups ready"] = ", ".join(clients["groups"]) or "none"
+    return shown

@@ -1,0 +1,79 @@
+"""Waiting until links have copied all that is there, and running them where nobody does.
+
+Invariant: a link that somebody runs is only watched: starting it here would take it away from there. What counts as "all" is fixed
+when the waiting begins, so it ends under traffic too; who wants it to be all for ever has fenced the source before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from isthmus.config import Config, Link
+from isthmus.engine.snapshot import LinkState, Observer
+from isthmus.errors import ConnectionFailed, DataError
+
+LOOK_SECONDS = 0.3
+# A run that was just started has not reported yet, and one between two leases may be quiet: so long before it counts as nobody's.
+NOBODY_SECONDS = 12.0
+
+
+def catch_up(
+    config: Config, links: Sequence[Link], note: Callable[[str], None], seconds: float
+) -> list[dict[str, Any]]:
+    """Return when each link has copied all that its source held at the beginning; how long that took and what was copied."""
+    began = time.monotonic()
+    nobodys: list[Link] = []
+    results: list[dict[str, Any]] = []
+    for link in links:
+        with Observer(link, config.sites[link.source], config.sites[link.target]) as observer:
+            observer.connect()
+            first = observer.look()
+            if not _watch(observer, first, began + seconds, note):
+                nobodys.append(link)
+            results.append({"link": link.name, "behind_at_first": first.lag})
+    if nobodys:
+        names = [link.name for link in nobodys]
+        note(f"nobody runs {', '.join(names)}; running until caught up")
+        from isthmus.engine.runner import Runner
+
+        with_links = config.model_copy(update={"links": {**config.links, **{link.name: link for link in nobodys}}})
+        Runner(with_links, names, lambda event: note(f"link {event.link}: {event.text}")).run(until_caught_up=True)
+    for result in results:
+        result["seconds"] = round(time.monotonic() - began, 3)
+    return results
+
+
+def _watch(observer: Observer, first: LinkState, deadline: float, note: Callable[[str], None]) -> bool:
+    """Wait for somebody's run to catch up; False if nobody runs it."""
+    goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
+    seen_alive, told, now = time.monotonic(), 0.0, first
+    while True:
+        _refuse_faults(now)
+        at = {(p.topic, p.partition): p.position for p in now.partitions}
+        left = {key: end - (at.get(key) or 0) for key, end in goal.items() if (at.get(key) or 0) < end}
+        if not left and (first.topics or not first.trouble):
+            return True
+        moment = time.monotonic()
+        if now.state == "running":
+            seen_alive = moment
+        elif moment - seen_alive > NOBODY_SECONDS:
+            return False
+        if moment > deadline:
+            words = "; ".join(now.trouble) or f"still {sum(left.values())} behind in {len(left)} partitions"
+            raise ConnectionFailed(f"link {now.link}: not caught up in time: {words}", now.source)
+        if moment - told > 5:
+            told = moment
+            note(f"link {now.link}: {sum(left.values())} behind")
+        time.sleep(LOOK_SECONDS)
+        now = observer.look()
+
+
+def _refuse_faults(now: LinkState) -> None:
+    if now.faults:
+        first = now.faults[0]
+        more = f" (and {len(now.faults) - 1} more)" if len(now.faults) > 1 else ""
+        raise DataError(
+            f"link {now.link}: {first.topic}[{first.partition}] stands still{more}: {first.message}. Mend that first, see `isthmus status {now.link}`"
+        )

@@ -1,0 +1,327 @@
+"""Failback: work comes home to a site that has returned with its data. Only what was written since is copied; nothing is wiped, nothing comes twice.
+
+Invariants:
+- what never made it across (stranded.py) is dealt with before anything is copied home: afterwards nobody could tell it from what came home;
+- the way home is a planned move (switch.py), so it loses nothing;
+- with links one way only, the way home is the link turned round, beginning where the copies ended when the other site took over. When all is
+  home, the link itself goes on behind it, with a map that knows what came home.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from isthmus.config import Config, Link
+from isthmus.engine.hold import hold, release
+from isthmus.engine.identity import incarnations, newest, recognise
+from isthmus.engine.positions import set_positions
+from isthmus.engine.state import Progress
+from isthmus.errors import ConnectionFailed, UsageError
+from isthmus.kafka.offsets import Partition
+from isthmus.recovery import access, stranded
+from isthmus.recovery.catching_up import catch_up
+from isthmus.recovery.fencing import How
+from isthmus.recovery.journal import Entry, Found, Journal, entries
+from isthmus.recovery.operation import Operation, Step, Tell, preview, report
+from isthmus.recovery.reverse import BACK, reversed_link
+from isthmus.recovery.seeded import continue_from, seeded_by
+from isthmus.recovery.stage import Between, Stage, links_between
+from isthmus.recovery.standing import Standing, standing
+from isthmus.recovery.stranded import Policy, Ranges
+from isthmus.recovery.switch import Switch
+from isthmus.recovery.verifying import verify_links
+from isthmus.rules import Identities
+
+KIND = "failback"
+HELD = "work is on its way home; `isthmus failback` ends that"
+
+
+class Failback:
+    """The steps home. ``config`` holds the way back where the configuration has none (``turned``: then it is the links turned round)."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        home: str,
+        away: str,
+        between: Between,
+        back: tuple[Link, ...],
+        *,
+        policy: Policy,
+        fence: How | None,
+        seconds: float,
+        verify: bool,
+    ) -> None:
+        self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
+        self.home, self.away, self.between, self.back = home, away, between, back
+        self.turned = not between.backward
+        self._policy, self._seconds, self._verify = policy, seconds, verify
+        self._switch = Switch(
+            operation, away, home, fence=fence, seconds=seconds, links=back, two_way=True, prefix="switch-"
+        )
+
+    def steps(self) -> list[Step]:
+        home, away = self.home, self.away
+        steps = [
+            Step("check", f"look whether {home} is back with its data", self.check, self.plan_check),
+            Step(
+                "stranded",
+                f"deal with records of {home} that never arrived at {away}",
+                self.stranded,
+                self.plan_stranded,
+            ),
+            Step("back", f"copy home what was written at {away} since", self.catch_up, self.plan_catch_up),
+            *self._switch.steps(),
+            Step("restore", f"{away} is a standby again, and links go on as before", self.restore),
+        ]
+        if self._verify:
+            steps.append(Step("verify", "compare both sites, both ways", self.verify))
+        return steps
+
+    def _note(self, step: str, words: str) -> None:
+        self._operation.note(step, words)
+
+    def _standing(self, link: Link) -> Standing:
+        now: Standing = self._stage.at(self.away, f"reading the state of link {link.name}", standing, link)
+        return now
+
+    # -- check --------------------------------------------------------------------------------------------
+
+    def check(self) -> Found:
+        home, away = self._stage.site(self.home), self._stage.site(self.away)
+        self._stage.run(recognise, home, away)
+        found: Found = {"links": {}}
+        for link in self.between.forward:
+            now = self._standing(link)
+            self._stage.at(self.home, "comparing its logs with what was copied", stranded.behind, now)
+            found["links"][link.name] = {"partitions": len(now.progress)}
+        return found
+
+    def plan_check(self) -> list[str]:
+        return [
+            f"{name}: {'answers' if self._stage.answers(name) else 'does not answer'}"
+            for name in (self.home, self.away)
+        ]
+
+    # -- stranded -----------------------------------------------------------------------------------------
+
+    def _identities(self, link: Link) -> Identities:
+        here = self._stage.at(link.source, "reading which clusters sites are", incarnations)
+        there = self._stage.at(link.target, "reading which clusters sites are", incarnations)
+        known = newest(here, there)
+        return Identities(tuple(known.get(link.source, ())), tuple(known.get(link.target, ())))
+
+    def _ranges(self, link: Link) -> tuple[Ranges, dict[Partition, int]]:
+        """What the link has not copied, and how many records that are."""
+        now = self._standing(link)
+        ranges: Ranges = self._stage.at(self.home, "comparing its logs with what was copied", stranded.behind, now)
+        counts = self._stage.at(
+            self.home, "counting what was not copied", stranded.count, link, ranges, self._identities(link)
+        )
+        return ranges, counts
+
+    def stranded(self) -> Found:
+        found: Found = {"policy": self._policy, "links": {}, "records": 0}
+        for link in self.between.forward:
+            ranges, counts = self._ranges(link)
+            records = sum(counts.values())
+            told = [
+                {"topic": topic, "partition": partition, "first": ranges[topic, partition][0], "records": number}
+                for (topic, partition), number in counts.items()
+                if number
+            ]
+            found["links"][link.name] = told
+            found["records"] += records
+            if records:
+                self._note(
+                    "stranded", f"link {link.name}: {records} records of {self.home} never arrived; {self._policy}"
+                )
+            if self._policy == "set-aside" and records:
+                self._set_aside(link, ranges)
+            else:
+                self._append(link)
+        return found
+
+    def _append(self, link: Link) -> None:
+        """Let the link copy them behind what was written since."""
+        self._stage.at(self.away, f"releasing link {link.name}", release, link)
+        catch_up(self._config, [link], lambda words: self._note("stranded", words), self._seconds)
+        if self.turned:
+            self._stage.at(self.away, f"holding link {link.name}", hold, link, HELD)
+
+    def _set_aside(self, link: Link, ranges: Ranges) -> None:
+        aside = stranded.aside(link, ranges)
+        catch_up(self._config, [aside], lambda words: self._note("stranded", words), self._seconds)
+        now = self._standing(link)
+        self._stage.at(self.away, "remembering what was set aside", stranded.remember, link, ranges)
+        source = self._stage.site(self.home).cluster_id
+        self._stage.at(self.away, f"setting link {link.name}", set_positions, link, source, stranded.past(now, ranges))
+        if not self.turned:
+            self._stage.at(self.away, f"releasing link {link.name}", release, link)
+
+    def plan_stranded(self) -> list[str]:
+        if not (self._stage.answers(self.home) and self._stage.answers(self.away)):
+            return []
+        lines = []
+        for link in self.between.forward:
+            ranges, counts = self._ranges(link)
+            for (topic, partition), number in counts.items():
+                if number:
+                    lines.append(
+                        f"{topic}[{partition}] from offset {ranges[topic, partition][0]}: {number} records, {self._policy}"
+                    )
+        return lines or ["nothing is stranded"]
+
+    # -- home ---------------------------------------------------------------------------------------------
+
+    def catch_up(self) -> Found:
+        if self.turned:
+            self._begin_turned()
+        return {"links": catch_up(self._config, self.back, lambda words: self._note("back", words), self._seconds)}
+
+    def plan_catch_up(self) -> list[str]:
+        return [f"along link {link.name}, from {link.source} to {link.target}" for link in self.back]
+
+    def _begin_turned(self) -> None:
+        """The link turned round begins where the copies ended when the other site took over: before that, nothing there is its own."""
+        starts: dict[str, dict[str, int]] = self._operation.entry.options["starts"]
+        for link, back in zip(self.between.forward, self.back, strict=True):
+            now = self._standing(link)
+            source = self._stage.site(self.away).cluster_id
+            positions: dict[Partition, Progress] = {}
+            for key, progress in now.progress.items():
+                copy = now.targets[key]
+                start = starts.get(copy, {}).get(str(key[1]))
+                if start is not None:
+                    positions[key] = Progress(start, copy, source, progress.target_id, progress.source_id)
+            self._stage.at(self.home, f"setting link {back.name}", set_positions, back, source, positions)
+            self._stage.at(self.home, f"releasing link {back.name}", release, back)
+
+    def restore(self) -> Found:
+        found = access.demote(self._stage, self.between.forward, self.away)
+        if self.turned:
+            for link, back in zip(self.between.forward, self.back, strict=True):
+                self._stage.at(self.home, f"holding link {back.name}", hold, back, "its work is done")
+                came = self._stage.at(self.home, "reading what came home", seeded_by, back)
+                now = self._standing(link)
+                since = {key: progress.offset for key, progress in now.progress.items()}
+                self._stage.at(
+                    self.away,
+                    f"setting link {link.name}",
+                    continue_from,
+                    link,
+                    came,
+                    self._stage.site(self.home),
+                    True,
+                    since,
+                )
+                self._stage.at(self.away, f"releasing link {link.name}", release, link)
+        return found
+
+    def verify(self) -> Found:
+        links = (*self.between.forward, *self.between.backward)
+        return verify_links(self._config, links, lambda words: self._note("verify", words))
+
+
+def failback(
+    config: Config,
+    home: str,
+    tell: Tell,
+    *,
+    away: str | None = None,
+    policy: Policy = "append",
+    fence: How | None = None,
+    verify: bool = True,
+    seconds: float = 24 * 3600.0,
+    dry_run: bool = False,
+    abandon: bool = False,
+) -> dict[str, Any]:
+    """Bring work home, or go on with it; the report. With ``dry_run``, what each step would do."""
+    config.site(home)
+    with Stage(config) as stage:
+        away, took_over = _away(stage, home, away)
+        between = links_between(config, home, away)
+        if not between.forward:
+            raise UsageError(f"the configuration has no link from {home} to {away}: work never moved along one")
+        entry = Entry(KIND, home, away, "", {"policy": policy, "verify": verify, "starts": _starts(took_over)})
+        back = between.backward
+        if not back:
+            if took_over is None:
+                raise UsageError(
+                    f"{away} knows of no failover of {home}, and the configuration has no link from {away} to {home}"
+                )
+            back = tuple(
+                reversed_link(
+                    link, BACK, set(stage.at(away, "reading the link's state", standing, link).targets.values())
+                )
+                for link in between.forward
+            )
+    whole = config.model_copy(update={"links": {**config.links, **{link.name: link for link in back}}})
+    with Stage(whole) as stage:
+        operation = Operation(stage, Journal(stage.site(away), entry), tell)
+        if not dry_run:
+            operation.open()
+            if abandon:
+                return operation.abandon()
+        options = operation.entry.options
+        steps = Failback(
+            operation,
+            home,
+            away,
+            between,
+            back,
+            policy=options["policy"],
+            fence=fence,
+            seconds=seconds,
+            verify=options["verify"],
+        ).steps()
+        if dry_run:
+            return {**report(entry), "dry_run": True, "steps": preview(steps)}
+        operation.carry_out(steps)
+        result = operation.close()
+        moved = operation.entry.found("switch-groups").get("links", {})
+        site = config.sites[home]
+        return {
+            **result,
+            "stranded_records": operation.entry.found("stranded")["records"],
+            "clients": {
+                "bootstrap": ",".join(site.bootstrap),
+                "registry": site.registry.url if site.registry is not None else None,
+                "groups": sorted({row["group"] for rows in moved.values() for row in rows}),
+            },
+        }
+
+
+def _away(stage: Stage, home: str, given: str | None) -> tuple[str, list[Entry] | None]:
+    """The site that serves instead, and how that came about: as it is remembered there."""
+    config = stage.config
+    candidates = [given] if given else [name for name in config.sites if name != home]
+    silent = []
+    for name in candidates:
+        config.site(name)
+        if not stage.answers(name):
+            silent.append(name)
+            continue
+        known = stage.at(name, "reading the journal", entries)
+        mine = [
+            e for e in known.values() if e.site == home and e.to == name and e.kind in ("failover", "reseed") and e.done
+        ]
+        if mine:
+            return name, sorted(mine, key=lambda e: e.began)
+    if given and given not in silent:
+        return given, None
+    if silent:
+        raise ConnectionFailed(
+            f"site {', '.join(silent)} does not answer; whether it serves instead of {home} is not known", silent[0]
+        )
+    raise UsageError(f"no site knows of a failover of {home}; say from where with --from SITE")
+
+
+def _starts(took_over: list[Entry] | None) -> dict[str, dict[str, int]]:
+    """From where on the records of the other site are its own: since it took over, or since it rebuilt this one."""
+    starts: dict[str, dict[str, int]] = {}
+    for entry in took_over or []:
+        found = entry.found("promote").get("ends") or entry.found("cut").get("positions") or {}
+        for topic, partitions in found.items():
+            starts.setdefault(topic, {}).update(partitions)
+    return starts

@@ -1,0 +1,232 @@
+"""Failover: work moves from a site to another, planned (both live, nothing is lost) or in an emergency (the old one is gone).
+
+Invariants of an emergency:
+- hold before declare: from then on nothing of the old site arrives, so what is declared as lost is not half true a moment later;
+- declare before promote: what is lost is known, and written, before anybody writes at the new site;
+- the old site is asked for nothing that the new one cannot do without. Its fence is tried where it answers, and its hook always: a site that is
+  dead to us may be alive to its clients.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from isthmus.config import Config
+from isthmus.engine.hold import hold
+from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
+from isthmus.recovery import access
+from isthmus.recovery.fencing import How
+from isthmus.recovery.journal import Entry, Found, Journal
+from isthmus.recovery.operation import Operation, Step, Tell, preview, report
+from isthmus.recovery.roles import set_roles
+from isthmus.recovery.stage import Stage, links_between
+from isthmus.recovery.standing import declare, standing
+from isthmus.recovery.switch import Switch
+
+Mode = Literal["planned", "emergency"]
+KIND = "failover"
+
+
+class Emergency:
+    """The steps of an emergency: the old site is dead, or must be treated as if it were."""
+
+    def __init__(self, operation: Operation, old: str, new: str, fence: How | None) -> None:
+        self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
+        self.old, self.new, self._fence = old, new, fence
+        self.links = links_between(self._config, old, new).forward
+
+    def steps(self) -> list[Step]:
+        old, new = self.old, self.new
+        return [
+            Step("check", f"look whether {new} can take over", self.check, self.plan_check),
+            Step("fence", f"keep writers away from {old}, as far as it can be reached", self.fence, self.plan_fence),
+            Step("hold", f"let nothing more of {old} arrive at {new}", self.hold, self.plan_hold),
+            Step("declare", "say what never arrived", self.declare, self.plan_declare),
+            Step("groups", f"put consumer groups where they stopped, at {new}", self.groups, self.plan_groups),
+            Step("promote", f"let clients write at {new}", self.promote, self.plan_promote),
+            Step("roles", f"{new} is in service from now on", self.roles),
+        ]
+
+    def check(self) -> Found:
+        self._stage.site(self.new)
+        alive = self._stage.answers(self.old)
+        if alive:
+            self._operation.note(
+                "check",
+                f"{self.old} answers. A planned failover would lose nothing; this one goes on because it was asked for",
+            )
+        links = {}
+        for link in self.links:
+            now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
+            links[link.name] = {
+                "partitions": len(now.progress),
+                "heard": now.heard or None,
+                "reported": now.reported or None,
+            }
+        how = access.chosen_fence(self._stage, self.old, self._fence) if alive or self._fence else "none"
+        hooks = self._config.sites[self.old].hooks
+        if hooks is not None and hooks.fence is not None and self._fence is None:
+            how = "hook"
+        return {"old_answers": alive, "links": links, "fence": how}
+
+    def plan_check(self) -> list[str]:
+        return [
+            f"{name}: {'answers' if self._stage.answers(name) else 'does not answer'}" for name in (self.old, self.new)
+        ]
+
+    def fence(self) -> Found:
+        how: How = self._operation.entry.found("check")["fence"]
+        if how == "acls" and not self._stage.answers(self.old):
+            return {"how": "none", "why": f"{self.old} does not answer"}
+        topics = sorted({topic for link in self.links for topic in self._topics(link.name)})
+        try:
+            return access.fence(self._stage, self.old, topics, how, self._operation.entry.id)
+        except ConnectionFailed as error:
+            return {"how": "none", "why": error.message}
+
+    def _topics(self, name: str) -> set[str]:
+        link = self._config.links[name]
+        now = self._stage.at(self.new, f"reading the state of link {name}", standing, link)
+        return {topic for topic, _ in now.progress}
+
+    def plan_fence(self) -> list[str]:
+        hooks = self._config.sites[self.old].hooks
+        if hooks is not None and hooks.fence is not None:
+            return [f"run {hooks.fence[0]}"]
+        if not self._stage.answers(self.old):
+            return [
+                f"{self.old} does not answer and has no hook (sites.{self.old}.hooks.fence): see that no client can reach it"
+            ]
+        how = access.chosen_fence(self._stage, self.old, self._fence)
+        return access.fence_words(
+            self._stage, self.old, sorted({t for link in self.links for t in self._topics(link.name)}), how
+        )
+
+    def hold(self) -> Found:
+        reason = f"{self.new} is in service instead of {self.old}; `isthmus failback {self.old}` or `isthmus reseed {self.old}` ends that"
+        for link in self.links:
+            self._stage.at(self.new, f"holding link {link.name}", hold, link, reason)
+        return {"held": [link.name for link in self.links]}
+
+    def plan_hold(self) -> list[str]:
+        return [f"hold link {link.name}" for link in self.links]
+
+    def declare(self) -> Found:
+        old = self._stage.site(self.old) if self._stage.answers(self.old) else None
+        lost = [
+            self._stage.at(self.new, f"reading the state of link {link.name}", declare, link, old)
+            for link in self.links
+        ]
+        return {
+            "links": lost,
+            "rpo_records": sum(each["records_at_most"] for each in lost),
+            "rpo_seconds": max((each["behind_seconds"] for each in lost), default=0.0),
+            "unknown_since_seconds": max((each["unknown_since_seconds"] or 0.0 for each in lost), default=0.0),
+        }
+
+    def plan_declare(self) -> list[str]:
+        found = self.declare()
+        lines = []
+        for each in found["links"]:
+            for loss in each["partitions"][:10]:
+                lines.append(
+                    f"{loss['topic']}[{loss['partition']}]: copied up to {loss['position']}, seen up to {loss['end']}: "
+                    f"{loss['most']} at most never arrived"
+                )
+            if len(each["partitions"]) > 10:
+                lines.append(f"and {len(each['partitions']) - 10} more partitions of link {each['link']}")
+            if each["unknown_since_seconds"]:
+                lines.append(
+                    f"link {each['link']}: {self.old} was last heard {each['unknown_since_seconds']:.0f} s ago; what was written since is not in this"
+                )
+        return lines or ["nothing that is known of"]
+
+    def groups(self) -> Found:
+        if self._stage.answers(self.old):
+            try:
+                return {"links": {link.name: access.move_groups(self._config, link) for link in self.links}}
+            except IsthmusError as error:
+                self._operation.note("groups", f"{error.message}; groups stay where they were last put")
+        return {
+            "links": {link.name: access.groups_at(self._stage, link, self.new) for link in self.links},
+            "last_sync": True,
+        }
+
+    def plan_groups(self) -> list[str]:
+        if self._stage.answers(self.old):
+            return [line for link in self.links for line in access.groups_words(self._config, link)]
+        found = {link.name: access.groups_at(self._stage, link, self.new) for link in self.links}
+        return [f"link {name}: {len(rows)} groups stand where they were last put" for name, rows in found.items()]
+
+    def promote(self) -> Found:
+        found = access.promote(self._stage, self.links, self.new)
+        found["unfenced"] = access.unfence(self._stage, self.new, self._operation.entry.id)
+        found["ends"] = access.ends_of_copies(self._stage, self.links, self.new)
+        return found
+
+    def plan_promote(self) -> list[str]:
+        return access.promote_words(self._stage, self.links, self.new)
+
+    def roles(self) -> Found:
+        for name in (self.old, self.new):
+            if self._stage.answers(name):
+                self._stage.at(
+                    name, "writing roles", set_roles, {self.old: "lost", self.new: "active"}, self._operation.entry.id
+                )
+        return {"active": self.new, "lost": self.old}
+
+
+def failover(
+    config: Config,
+    old: str,
+    new: str,
+    mode: Mode,
+    tell: Tell,
+    *,
+    fence: How | None = None,
+    seconds: float = 600.0,
+    dry_run: bool = False,
+    abandon: bool = False,
+) -> dict[str, Any]:
+    """Carry it out, or go on with it; the report. With ``dry_run``, what each step would do."""
+    if not links_between(config, old, new).forward:
+        raise UsageError(f"the configuration has no link from {old} to {new}: nothing of {old} is there")
+    with Stage(config) as stage:
+        entry = Entry(KIND, old, new, mode, {"fence": fence})
+        operation = Operation(stage, Journal(stage.site(new), entry), tell)
+        steps = (
+            Switch(operation, old, new, fence=fence, seconds=seconds).steps()
+            if mode == "planned"
+            else Emergency(operation, old, new, fence).steps()
+        )
+        if dry_run:
+            return {**report(entry), "dry_run": True, "steps": preview(steps)}
+        operation.open()
+        if abandon:
+            return operation.abandon()
+        operation.carry_out(steps)
+        return {**operation.close(), **outcome(operation.entry, config)}
+
+
+def outcome(entry: Entry, config: Config) -> dict[str, Any]:
+    """RTO and RPO, and what clients need."""
+    lost = entry.found("declare") or entry.found("drain")
+    promoted = entry.done["promote"]
+    ready = promoted["at"] + promoted["seconds"]
+    heard = [each["heard"] for each in lost.get("links", []) if each.get("heard")]
+    site = config.sites[entry.to]
+    groups = entry.found("groups").get("links", {})
+    return {
+        "rto_seconds": round(ready - entry.began, 3),
+        "outage_seconds": round(ready - max(heard), 3) if heard else None,
+        "rpo_records": lost.get("rpo_records", 0),
+        "rpo_seconds": lost.get("rpo_seconds", 0.0),
+        "unknown_since_seconds": lost.get("unknown_since_seconds", 0.0),
+        "clients": {
+            "bootstrap": ",".join(site.bootstrap),
+            "registry": str(site.registry.url) if site.registry is not None else None,
+            "groups": sorted({row["group"] for rows in groups.values() for row in rows}),
+        },
+        "ready_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ready)),
+    }

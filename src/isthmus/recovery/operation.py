@@ -1,0 +1,110 @@
+"""An operation: steps in order, each idempotent, each written down when it is done.
+
+Invariant: the order of the steps is the order of ``steps``; a step runs only when all before it are written as done. What a step
+finds is plain JSON, and later steps read it from the journal, never from memory that a kill would lose.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from isthmus.recovery.journal import Entry, Found, Journal
+from isthmus.recovery.stage import Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``does`` is the sentence that an operator reads before it is done; ``plan`` says what it would do right now."""
+
+    name: str
+    does: str
+    act: Callable[[], Found]
+    plan: Callable[[], list[str]] = list
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Something to show while an operation goes on: a step ``begins``, is ``done``, was done ``before``, or a ``note``."""
+
+    step: str
+    state: str
+    words: str
+    seconds: float = 0.0
+    found: Found | None = None
+
+
+Tell = Callable[[Telling], None]
+
+
+class Operation:
+    """Carries out steps under a journal."""
+
+    def __init__(self, stage: Stage, journal: Journal, tell: Tell) -> None:
+        self.stage, self.journal, self.tell = stage, journal, tell
+
+    @property
+    def entry(self) -> Entry:
+        return self.journal.entry
+
+    def open(self) -> None:
+        resumed = self.stage.run(self.journal.open)
+        if resumed:
+            words = f"going on with the {self.entry.told()}; done before: {', '.join(self.entry.done) or 'nothing'}"
+            self.tell(Telling("", "note", words))
+
+    def note(self, step: str, words: str) -> None:
+        self.tell(Telling(step, "note", words))
+
+    def carry_out(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            done = self.entry.done.get(step.name)
+            if done is not None:
+                self.tell(Telling(step.name, "before", step.does, done["seconds"], done["found"]))
+                continue
+            self.tell(Telling(step.name, "begins", step.does))
+            began = time.time()
+            found = step.act()
+            seconds = time.time() - began
+            self.entry.done[step.name] = {"at": began, "seconds": round(seconds, 3), "found": found}
+            self.stage.run(self.journal.write)
+            self.tell(Telling(step.name, "done", step.does, seconds, found))
+
+    def close(self) -> dict[str, Any]:
+        """The end: written down, and told as a report."""
+        self.entry.ended = time.time()
+        self.stage.run(self.journal.write)
+        return report(self.entry)
+
+    def abandon(self) -> dict[str, Any]:
+        """Give it up: what is done stays done, and the next operation begins anew."""
+        self.entry.abandoned = True
+        self.stage.run(self.journal.write)
+        return report(self.entry)
+
+
+def preview(steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """What the steps would do, as things are now; changes nothing."""
+    return [{"step": step.name, "does": step.does, "now": step.plan()} for step in steps]
+
+
+def report(entry: Entry) -> dict[str, Any]:
+    """What became of an operation."""
+    return {
+        "operation": entry.kind,
+        "mode": entry.mode or None,
+        "site": entry.site,
+        "to": entry.to,
+        "id": entry.id,
+        "began": entry.began,
+        "ended": entry.ended or None,
+        "abandoned": entry.abandoned,
+        "attempts": entry.attempts,
+        "seconds": round((entry.ended or time.time()) - entry.began, 3),
+        "steps": [
+            {"step": name, "at": done["at"], "seconds": done["seconds"], "found": done["found"]}
+            for name, done in entry.done.items()
+        ],
+    }

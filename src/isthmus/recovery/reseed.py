@@ -1,0 +1,361 @@
+"""Re-seed: a site that was lost with its data is rebuilt from the survivor, so that both look as before the outage.
+
+Invariants:
+- normal links rest from before the first record is seeded until after the cut: nothing is copied past the re-seeding link, and nothing that is
+  seeded flows back;
+- the cut is made when the re-seeding link can write no more. Its position at the survivor becomes the position of the link survivor -> site; the
+  end of the seeded log becomes the position of the link site -> survivor. Whatever was written at the survivor meanwhile is before
+  the one or after the other, never both, never neither;
+- both links' maps are written anew from the re-seeding link's map, in the transactions that set their positions;
+- the site's next incarnation is written before anything is seeded: from then on the old cluster, should it come back, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from isthmus.config import Config, Link
+from isthmus.engine import identity, state
+from isthmus.engine.hold import hold, release
+from isthmus.errors import DataError
+from isthmus.kafka.admin import delete_topics
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster
+from isthmus.kafka.offsets import EARLIEST, LATEST, list_offsets
+from isthmus.recovery import access
+from isthmus.recovery.catching_up import catch_up
+from isthmus.recovery.journal import Entry, Found, Journal
+from isthmus.recovery.operation import Operation, Step, Tell, preview, report
+from isthmus.recovery.reverse import reseeding
+from isthmus.recovery.roles import set_roles
+from isthmus.recovery.seeded import Seeded, continue_from, refuse_strays, seeded_by
+from isthmus.recovery.stage import Between, Stage, links_between
+from isthmus.recovery.standing import Standing, standing
+from isthmus.recovery.verifying import verify_links
+from isthmus.rules import Identities
+
+KIND = "reseed"
+# The second round copies what was written during the first one, and so on: what is left to the cut is seconds of traffic.
+ROUNDS = 2
+
+
+class Reseed:
+    """The steps that rebuild ``lost`` from ``survivor``."""
+
+    def __init__(
+        self, operation: Operation, lost: str, survivor: str, *, wipe: bool, seconds: float, verify: bool
+    ) -> None:
+        self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
+        self.lost, self.survivor = lost, survivor
+        self._wipe, self._seconds, self._verify = wipe, seconds, verify
+        self.between: Between = links_between(self._config, lost, survivor)
+
+    def steps(self) -> list[Step]:
+        lost, survivor = self.lost, self.survivor
+        steps = [
+            Step(
+                "check", f"look whether {lost} stands empty and {survivor} can rebuild it", self.check, self.plan_check
+            ),
+            Step("hold", f"let the links between {lost} and {survivor} rest", self.hold, self.plan_hold),
+            Step("empty", f"remove what is left at {lost}", self.empty, self.plan_empty),
+            Step("identity", f"{lost} is another cluster from now on", self.identity),
+            Step("resources", f"topics, settings, ACLs and schemas at {lost}", self.resources, self.plan_resources),
+            Step("copy", f"copy everything from {survivor}, with births turned round", self.copy, self.plan_copy),
+            Step("cut", "set both links to go on exactly behind what was seeded", self.cut),
+            Step("groups", f"put consumer groups where they stand, at {lost}", self.groups),
+            Step("release", "let the links go on", self.release),
+        ]
+        if self._verify:
+            steps.append(Step("verify", "compare both sites, both ways", self.verify))
+        return steps
+
+    # -- what there is ------------------------------------------------------------------------------------
+
+    def _made(self, link: Link) -> set[str]:
+        """The topics at the survivor that a link from the lost site has written."""
+        now: Standing = self._stage.at(self.survivor, f"reading the state of link {link.name}", standing, link)
+        return set(now.targets.values())
+
+    def _identities(self) -> Identities:
+        known = self._stage.at(self.survivor, "reading which clusters sites are", identity.incarnations)
+        now = [self._stage.site(self.survivor).cluster_id], [self._stage.site(self.lost).cluster_id]
+        return Identities(
+            tuple(known.get(self.survivor, now[0])),
+            tuple(dict.fromkeys([*known.get(self.lost, []), *now[1]])),
+        )
+
+    def seeding(self) -> list[Link]:
+        """The links that rebuild: along each link to the lost site, and back along those from it whose topics are not among these."""
+        ids = self._identities()
+        found = [reseeding(self._config, link, (), self.lost, ids) for link in self.between.backward]
+        for link in self.between.forward:
+            made = self._made(link)
+            rest = {name for name in made if not any(_brings(back, name) for back in self.between.backward)}
+            if rest:
+                back = reseeding(self._config, link, rest, self.lost, ids)
+                if rest != made:
+                    topics = back.topics.model_copy(update={"include": sorted(rest), "exclude": []})
+                    back = back.model_copy(update={"topics": topics})
+                found.append(back)
+        return found
+
+    def _with(self, links: Sequence[Link]) -> Config:
+        return self._config.model_copy(update={"links": {**self._config.links, **{link.name: link for link in links}}})
+
+    def _leftovers(self) -> dict[str, int]:
+        """Topics at the lost site that would be seeded and are there already, with how many offsets each holds; our own included."""
+
+        async def look(cluster: Cluster, wanted: set[str]) -> dict[str, int]:
+            metadata = await cluster.metadata(None)
+            names = [
+                n for n in metadata.topics if n in wanted or (n.startswith(STATE_PREFIX) and n != state.SITES_TOPIC)
+            ]
+            keys = [(name, p) for name in names for p in metadata.topics[name].partitions]
+            first = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
+            last = await list_offsets(cluster, dict.fromkeys(keys, LATEST), committed_only=False)
+            sizes = dict.fromkeys(names, 0)
+            for key, end in last.items():
+                start = first[key]
+                if isinstance(end, int) and isinstance(start, int):
+                    sizes[key[0]] += end - start
+            return sizes
+
+        wanted = self._stage.at(self.survivor, "listing topics", _targets, self.seeding())
+        found: dict[str, int] = self._stage.at(self.lost, "listing topics", look, wanted)
+        return found
+
+    # -- the steps ----------------------------------------------------------------------------------------
+
+    def check(self) -> Found:
+        self._stage.site(self.survivor)
+        self._stage.site(self.lost)
+        ids = self._identities()
+        leftovers = self._leftovers()
+        full = {name: size for name, size in leftovers.items() if size and not name.startswith(STATE_PREFIX)}
+        if full and not self._wipe:
+            words = ", ".join(f"{name} ({size})" for name, size in list(full.items())[:10])
+            raise DataError(
+                f"{self.lost} is not empty: {words}. If it has all its data, `isthmus failback {self.lost}` brings home what is missing. To rebuild "
+                "it, records there must go, since the order of old and seeded ones could not be kept: give --wipe to delete these topics"
+            )
+        return {
+            "cluster": ids.target[-1],
+            "incarnation": len(ids.target),
+            "leftovers": sorted(leftovers),
+            "links": [link.name for link in (*self.between.forward, *self.between.backward)],
+        }
+
+    def plan_check(self) -> list[str]:
+        answers = {name: self._stage.answers(name) for name in (self.survivor, self.lost)}
+        lines = [f"{name}: {'answers' if there else 'does not answer'}" for name, there in answers.items()]
+        if all(answers.values()):
+            ids = self._identities()
+            lines.append(f"{self.lost} becomes incarnation {len(ids.target)}: cluster {ids.target[-1]}")
+        return lines
+
+    def hold(self) -> Found:
+        reason = f"{self.lost} is being rebuilt from {self.survivor}"
+        for link in self.between.forward:
+            self._stage.at(self.survivor, f"holding link {link.name}", hold, link, reason)
+        for link in self.between.backward:
+            self._stage.at(self.lost, f"holding link {link.name}", hold, link, reason)
+        for site in (self.survivor, self.lost):
+            self._stage.at(
+                site,
+                "writing roles",
+                set_roles,
+                {self.lost: "seeding", self.survivor: "active"},
+                self._operation.entry.id,
+            )
+        return {"held": [link.name for link in (*self.between.forward, *self.between.backward)]}
+
+    def plan_hold(self) -> list[str]:
+        return [f"hold link {link.name}" for link in (*self.between.forward, *self.between.backward)]
+
+    def empty(self) -> Found:
+        """What a half-dead site has kept: data only if the operator said so, state of links always (it is of another cluster)."""
+        gone = sorted(self._operation.entry.found("check")["leftovers"])
+        if gone:
+            self._stage.at(self.lost, "deleting topics", delete_topics, gone)
+            # State went with them: the links to the site rest again, under a new roof.
+            for link in self.between.backward:
+                self._stage.at(
+                    self.lost,
+                    f"holding link {link.name}",
+                    hold,
+                    link,
+                    f"{self.lost} is being rebuilt from {self.survivor}",
+                )
+        return {"deleted": gone}
+
+    def plan_empty(self) -> list[str]:
+        if not (self._stage.answers(self.lost) and self._stage.answers(self.survivor)):
+            return []
+        found = self._leftovers()
+        return [f"delete {name} ({size} offsets)" for name, size in found.items()] or ["nothing is there"]
+
+    def identity(self) -> Found:
+        known = self._stage.at(self.survivor, "reading which clusters sites are", identity.incarnations)
+        now = self._stage.site(self.lost).cluster_id
+        for site in (self.survivor, self.lost):
+            ids = self._stage.at(site, "writing which cluster the site is", identity.replace, self.lost, now, known)
+        return {"clusters": ids, "incarnation": len(ids)}
+
+    def resources(self) -> Found:
+        from isthmus.control.resources import apply_link
+
+        found: Found = {}
+        links = self.seeding()
+        config = self._with(links)
+        for link in links:
+            said, outcomes = apply_link(config, link, ["topics", "configs", "acls", "schemas"])
+            failed = [f"{o.change.name}: {o.error}" for o in outcomes if not o.done]
+            blocked = [f"{c.name}: {c.why}" for c in said if c.action == "blocked"]
+            for words in (*failed, *blocked):
+                self._operation.note("resources", words)
+            found[link.name] = {"done": sum(o.done for o in outcomes), "failed": failed, "blocked": blocked}
+        return found
+
+    def plan_resources(self) -> list[str]:
+        return (
+            [f"along {link.name}: {', '.join(link.topics.include)}" for link in self.seeding()] if self._both() else []
+        )
+
+    def _both(self) -> bool:
+        return self._stage.answers(self.lost) and self._stage.answers(self.survivor)
+
+    def copy(self) -> Found:
+        links = self.seeding()
+        rounds = []
+        for _ in range(ROUNDS):
+            rounds.append(
+                catch_up(self._with(links), links, lambda words: self._operation.note("copy", words), self._seconds)
+            )
+        return {"rounds": rounds}
+
+    def plan_copy(self) -> list[str]:
+        if not self._both():
+            return []
+        lines = []
+        for link in self.seeding():
+            lines.append(f"link {link.name} from {link.source} to {link.target}: {', '.join(link.topics.include)}")
+        return lines
+
+    def cut(self) -> Found:
+        positions: dict[str, dict[str, int]] = {}
+        for link in self.seeding():
+            self._stage.at(self.lost, f"holding link {link.name}", hold, link, "its work is done")
+            seeded: list[Seeded] = self._stage.at(self.lost, "reading what was seeded", seeded_by, link)
+            refuse_strays(self.lost, seeded)
+            for way in self.between.forward:
+                mine = [
+                    each
+                    for each in seeded
+                    if way.destination_topic(each.there) == each.here and way.topics.matches(each.there)
+                ]
+                self._stage.at(
+                    self.survivor,
+                    f"setting link {way.name}",
+                    continue_from,
+                    way,
+                    mine,
+                    self._stage.site(self.lost),
+                    True,
+                )
+            for way in self.between.backward:
+                mine = [
+                    each
+                    for each in seeded
+                    if way.topics.matches(each.here) and way.destination_topic(each.here) == each.there
+                ]
+                self._stage.at(
+                    self.lost,
+                    f"setting link {way.name}",
+                    continue_from,
+                    way,
+                    mine,
+                    self._stage.site(self.survivor),
+                    False,
+                )
+            for each in seeded:
+                positions.setdefault(each.here, {})[str(each.partition)] = each.position
+        return {"positions": positions, "partitions": sum(map(len, positions.values()))}
+
+    def groups(self) -> Found:
+        links = self.seeding()
+        config = self._with(links)
+        return {"links": {link.name: access.move_groups(config, link) for link in links}}
+
+    def release(self) -> Found:
+        released = []
+        if self.between.backward:
+            # With links one way only, what is written at the survivor would have no way home, and would flow round once it had.
+            for link in self.between.forward:
+                self._stage.at(self.survivor, f"releasing link {link.name}", release, link)
+            for link in self.between.backward:
+                self._stage.at(self.lost, f"releasing link {link.name}", release, link)
+            released = [link.name for link in (*self.between.forward, *self.between.backward)]
+        for site in (self.survivor, self.lost):
+            self._stage.at(
+                site,
+                "writing roles",
+                set_roles,
+                {self.lost: "standby", self.survivor: "active"},
+                self._operation.entry.id,
+            )
+        return {"released": released}
+
+    def verify(self) -> Found:
+        return verify_links(
+            self._config,
+            (*self.between.forward, *self.between.backward),
+            lambda words: self._operation.note("verify", words),
+        )
+
+
+def _brings(back: Link, name: str) -> bool:
+    return back.topics.matches(name)
+
+
+async def _targets(survivor: Cluster, links: Sequence[Link]) -> set[str]:
+    """What the topics are called at the lost site."""
+    from isthmus.control.topics import discover
+
+    return {topic.target for link in links for topic in (await discover(survivor, link)).values()}
+
+
+def reseed(
+    config: Config,
+    lost: str,
+    survivor: str,
+    tell: Tell,
+    *,
+    wipe: bool = False,
+    verify: bool = True,
+    seconds: float = 24 * 3600.0,
+    dry_run: bool = False,
+    abandon: bool = False,
+) -> dict[str, Any]:
+    """Rebuild a site, or go on with it; the report. With ``dry_run``, what each step would do."""
+    if not any(
+        link.origin
+        for link in (*links_between(config, lost, survivor).forward, *links_between(config, lost, survivor).backward)
+    ):
+        tell_words = (
+            f"links between {lost} and {survivor} stamp no origin: all records come back as they are at {survivor}"
+        )
+        from isthmus.recovery.operation import Telling
+
+        tell(Telling("", "note", tell_words))
+    with Stage(config) as stage:
+        entry = Entry(KIND, lost, survivor, "", {"wipe": wipe, "verify": verify})
+        operation = Operation(stage, Journal(stage.site(survivor), entry), tell)
+        if not dry_run:
+            operation.open()
+            if abandon:
+                return operation.abandon()
+        steps = Reseed(operation, lost, survivor, wipe=wipe, seconds=seconds, verify=verify).steps()
+        if dry_run:
+            return {**report(entry), "dry_run": True, "steps": preview(steps)}
+        operation.carry_out(steps)
+        return operation.close()

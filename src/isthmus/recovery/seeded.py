@@ -1,0 +1,115 @@
+"""What a seeding link has done, partition by partition, and how other links go on behind it.
+
+Invariants:
+- it is read when the seeding link can write no more (hold.py), so positions, ends and map belong together;
+- a link that goes on behind it gets position, map and claim in one transaction; which ranges came that way is remembered for verify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.config import Link
+from isthmus.control import memory
+from isthmus.engine import state
+from isthmus.engine.offset_map import PartitionMap, Runs, build_maps
+from isthmus.engine.positions import Chunk, map_chunks, set_positions
+from isthmus.engine.state import Progress
+from isthmus.errors import DataError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.offsets import LATEST, Partition, list_offsets
+from isthmus.kafka.read import read_to_end
+from isthmus.recovery.standing import standing
+
+# What verify reads of ranges that both sites got another way than by the link.
+SEEDED = "seeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """One partition after the seeding: names, ids and ends at both sites, and which offset became which."""
+
+    here: str
+    here_id: Any
+    there: str
+    there_id: Any
+    partition: int
+    position: int
+    end: int
+    runs: Runs
+
+
+async def seeded_by(lost: Cluster, link: Link) -> list[Seeded]:
+    """What the re-seeding link has done, partition by partition; refuses what it cannot explain."""
+    now = await standing(lost, link)
+    pairs, _ = await read_to_end(lost, (state.map_topic(link.name), 0))
+    maps = build_maps((key, value) for key, value in pairs if key is not None)
+    places = {key: (now.targets[key], key[1]) for key in now.progress}
+    ends = await list_offsets(lost, dict.fromkeys(places.values(), LATEST), committed_only=False)
+    found = []
+    for (topic, partition), progress in sorted(now.progress.items()):
+        place = places[topic, partition]
+        end = ends[place]
+        if not isinstance(end, int):
+            raise DataError(f"site {lost.site.name} does not tell the end of {place[0]}[{partition}]: {end.__name__}")
+        known = maps.get((topic, partition), PartitionMap(topic, partition))
+        runs = known.runs if known.source_id == progress.source_id else np.empty((0, 3), np.int64)
+        found.append(
+            Seeded(topic, progress.source_id, place[0], progress.target_id, partition, progress.offset, end, runs)
+        )
+    return found
+
+
+def refuse_strays(site: str, seeded: list[Seeded]) -> None:
+    """A site that is being rebuilt holds what was seeded and nothing else. Aborted transactions leave room for records too, so only what
+    cannot be explained at all is refused here; verify looks at every record."""
+    for each in seeded:
+        where = f"{each.there}[{each.partition}] at {site}"
+        if not len(each.runs) and each.end > 0:
+            raise DataError(
+                f"{where} holds {each.end} offsets, and nothing was seeded there: somebody wrote to it. Stop them, and begin again: `isthmus "
+                f"reseed {site} --abandon`, then with --wipe"
+            )
+        if len(each.runs) and each.end < each.runs[-1, 1] + each.runs[-1, 2]:
+            raise DataError(f"{where} ends at {each.end}, before what was seeded: it has lost records")
+
+
+async def continue_from(
+    target: Cluster,
+    link: Link,
+    seeded: list[Seeded],
+    source: Cluster,
+    home: bool,
+    since: Mapping[Partition, int] | None = None,
+) -> None:
+    """Set a link's position, map and claim so that it goes on behind what was seeded. ``home``: the link leads away from the rebuilt
+    site, so its offsets are the seeded ones and its destination's are the survivor's; else the other way round. ``since`` says from which
+    source offset on this is so, where the link keeps what it knew before that."""
+    positions: dict[Partition, Progress] = {}
+    chunks: list[Chunk] = []
+    ranges: dict[str, list[int]] = {}
+    for each in seeded:
+        if home:
+            progress = Progress(each.end, each.there, source.cluster_id, each.there_id, each.here_id)
+            key, runs = (each.here, each.partition), each.runs[:, [1, 0, 2]]
+        else:
+            progress = Progress(each.position, each.here, source.cluster_id, each.here_id, each.there_id)
+            key, runs = (each.there, each.partition), each.runs
+        first = (since or {}).get((progress.source_topic, each.partition), 0)
+        positions[key] = progress
+        chunks += map_chunks(progress, each.partition, runs[runs[:, 0] >= first], first)
+        ranges[f"{progress.source_topic}/{each.partition}"] = [first, progress.offset]
+    await set_positions(target, link, source.cluster_id, positions, chunks)
+    known = memory.of_kind(await memory.recall(target, link.name), SEEDED) if since else {}
+    await memory.remember(
+        target,
+        link.name,
+        {
+            (SEEDED, name): {"ranges": [*(r for r in known.get(name, {}).get("ranges", []) if r[1] <= span[0]), span]}
+            for name, span in ranges.items()
+        },
+    )

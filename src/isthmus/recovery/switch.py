@@ -1,0 +1,245 @@
+"""Moving work from one site to another while both live: fence, drain, groups, promote. Nothing is lost.
+
+Used by a planned failover, and by failback for the way home.
+
+Invariants:
+- fence before drain: what is drained is all that there will ever be;
+- drain before groups: every committed position has its record at the other side;
+- groups before promote: nobody reads or writes at the new site before the positions are there.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from isthmus.config import Link
+from isthmus.engine.hold import hold, release
+from isthmus.engine.identity import recognise
+from isthmus.engine.steer import read_control
+from isthmus.errors import ConnectionFailed, DataError, UnknownLink
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.offsets import LATEST, Partition, list_offsets
+from isthmus.recovery import access
+from isthmus.recovery.catching_up import catch_up
+from isthmus.recovery.fencing import How
+from isthmus.recovery.journal import Found
+from isthmus.recovery.operation import Operation, Step
+from isthmus.recovery.roles import set_roles
+from isthmus.recovery.stage import links_between
+from isthmus.recovery.standing import standing
+
+# Transactions that producers of the old site left open end by themselves: the broker aborts them.
+OPEN_SECONDS = 90.0
+
+
+class Switch:
+    """The steps of a planned move from ``old`` to ``new``; ``prefix`` tells them from other steps of one operation."""
+
+    def __init__(
+        self,
+        operation: Operation,
+        old: str,
+        new: str,
+        *,
+        fence: How | None = None,
+        seconds: float = 600.0,
+        links: tuple[Link, ...] | None = None,
+        two_way: bool | None = None,
+        prefix: str = "",
+    ) -> None:
+        self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
+        self.old, self.new = old, new
+        between = links_between(self._config, old, new)
+        self.links = between.forward if links is None else links
+        self.two_way = bool(between.backward) if two_way is None else two_way
+        self._wanted_fence, self._seconds, self._prefix = fence, seconds, prefix
+
+    def steps(self) -> list[Step]:
+        old, new = self.old, self.new
+        names = ", ".join(link.name for link in self.links)
+        p = self._prefix
+        return [
+            Step(p + "check", f"look whether both sites and {names} are fit for the move", self.check, self.plan_check),
+            Step(p + "fence", f"keep writers away from {old}", self.fence, self.plan_fence),
+            Step(p + "drain", f"wait until all of {old} is at {new}", self.drain, self.plan_drain),
+            Step(p + "groups", f"put consumer groups where they stopped, at {new}", self.groups, self.plan_groups),
+            Step(p + "promote", f"let clients write at {new}", self.promote, self.plan_promote),
+            Step(p + "roles", f"{new} is in service from now on", self.roles),
+        ]
+
+    def _note(self, step: str) -> Any:
+        return lambda words: self._operation.note(self._prefix + step, words)
+
+    # -- check --------------------------------------------------------------------------------------------
+
+    def check(self) -> Found:
+        found: Found = {"links": {}}
+        for name in (self.old, self.new):
+            self._stage.site(name)
+        source, target = self._stage.site(self.old), self._stage.site(self.new)
+        self._stage.run(recognise, source, target)
+        for link in self.links:
+            now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
+            held = self._stage.at(self.new, "reading what is asked of the link", read_control, link.name).held
+            if held:
+                raise DataError(
+                    f"link {link.name} is held ({held}); a planned move needs it in service. `isthmus failback` ends that"
+                )
+            found["links"][link.name] = {"partitions": len(now.progress), "faults": len(now.reports.faults)}
+            if now.reports.faults:
+                (topic, partition), fault = next(iter(now.reports.faults.items()))
+                raise DataError(
+                    f"link {link.name}: {topic}[{partition}] stands still: {fault.message}. A planned move loses nothing, so mend that "
+                    f"first; in an emergency, `isthmus failover {self.old} --to {self.new} --emergency` declares it as lost"
+                )
+        found["fence"] = access.chosen_fence(self._stage, self.old, self._wanted_fence)
+        return found
+
+    def plan_check(self) -> list[str]:
+        lines = [
+            f"{name}: {'answers' if self._stage.answers(name) else 'does not answer'}" for name in (self.old, self.new)
+        ]
+        for link in self.links:
+            try:
+                now = self._stage.at(self.new, "reading the link's state", standing, link)
+            except (UnknownLink, ConnectionFailed) as error:
+                lines.append(error.message)
+                continue
+            age = time.time() - now.reported if now.reported else None
+            words = "nobody runs it" if age is None or age > 15 else f"running, last heard {age:.0f} s ago"
+            lines.append(
+                f"link {link.name}: {len(now.progress)} partitions, {len(now.reports.faults)} stand still; {words}"
+            )
+        return lines
+
+    # -- fence --------------------------------------------------------------------------------------------
+
+    @property
+    def _how(self) -> How:
+        how: How = self._operation.entry.found(self._prefix + "check")["fence"]
+        return how
+
+    def fence(self) -> Found:
+        if self._how == "none":
+            self._note("fence")(
+                f"{self.old} is not fenced (no authoriser, no hook): stop its producers yourself; draining waits until nothing is written"
+            )
+        return access.fence(self._stage, self.old, self._topics(), self._how, self._operation.entry.id)
+
+    def plan_fence(self) -> list[str]:
+        how = access.chosen_fence(self._stage, self.old, self._wanted_fence)
+        return access.fence_words(self._stage, self.old, self._topics(), how)
+
+    def _topics(self) -> list[str]:
+        """The source topics of all links, as they have been copied."""
+        found: set[str] = set()
+        for link in self.links:
+            now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
+            found |= {topic for topic, _ in now.progress}
+        return sorted(found)
+
+    # -- drain --------------------------------------------------------------------------------------------
+
+    def drain(self) -> Found:
+        """Until the ends of the old site's logs, which nobody moves any more, are copied."""
+        deadline = time.monotonic() + self._seconds
+        note = self._note("drain")
+        while True:
+            before = self._ends()
+            results = catch_up(self._config, self.links, note, max(1.0, deadline - time.monotonic()))
+            after = self._ends()
+            if before == after:
+                break
+            if time.monotonic() > deadline:
+                moving = [f"{topic}[{p}]" for (topic, p), end in after.items() if before.get((topic, p)) != end]
+                raise DataError(
+                    f"{self.old} is still being written to ({', '.join(moving[:5])}): stop its producers, or fence it with its ACLs or a hook "
+                    f"(sites.{self.old}.hooks.fence); then give the command again"
+                )
+            note(f"{self.old} is still being written to; waiting for it to rest")
+        return {"links": results, "ends": len(after), "rpo_records": 0, "rpo_seconds": 0.0}
+
+    def _ends(self) -> dict[Partition, int]:
+        """The ends of all copied logs, with no transaction open."""
+
+        async def ends(source: Cluster, partitions: list[Partition]) -> dict[Partition, int]:
+            deadline = time.monotonic() + OPEN_SECONDS
+            while True:
+                stable = await list_offsets(source, dict.fromkeys(partitions, LATEST))
+                last = await list_offsets(source, dict.fromkeys(partitions, LATEST), committed_only=False)
+                still = [key for key, end in last.items() if end != stable[key]]
+                bad = [key for key, end in last.items() if not isinstance(end, int)]
+                if bad:
+                    raise DataError(
+                        f"site {self.old} does not tell the end of {bad[0][0]}[{bad[0][1]}]; is a broker down?"
+                    )
+                if not still:
+                    return {key: end for key, end in last.items() if isinstance(end, int)}
+                if time.monotonic() > deadline:
+                    raise DataError(
+                        f"{still[0][0]}[{still[0][1]}] at {self.old} has a transaction open; end its producer"
+                    )
+                await source.loop.sleep(0.2)
+
+        partitions: set[Partition] = set()
+        for link in self.links:
+            partitions |= set(self._stage.at(self.new, "reading the link's state", standing, link).progress)
+        found: dict[Partition, int] = self._stage.at(self.old, "reading log ends", ends, sorted(partitions))
+        return found
+
+    def plan_drain(self) -> list[str]:
+        from isthmus.engine.snapshot import Observer
+
+        lines = []
+        for link in self.links:
+            with Observer(link, self._config.sites[link.source], self._config.sites[link.target]) as observer:
+                try:
+                    observer.connect(5)
+                    now = observer.look()
+                except ConnectionFailed as error:
+                    lines.append(error.message)
+                    continue
+            lines.append(f"link {link.name}: {now.lag} behind, {now.state}")
+        return lines
+
+    # -- groups, promote, roles ---------------------------------------------------------------------------
+
+    def groups(self) -> Found:
+        return {"links": {link.name: access.move_groups(self._config, link) for link in self.links}}
+
+    def plan_groups(self) -> list[str]:
+        return [line for link in self.links for line in access.groups_words(self._config, link)]
+
+    def promote(self) -> Found:
+        found = access.promote(self._stage, self.links, self.new)
+        found["unfenced"] = access.unfence(self._stage, self.new, self._operation.entry.id)
+        if not self.two_way:
+            # Without links the other way nothing would bring home what is written at the new site meanwhile; what somebody wrote at the
+            # old one would arrive behind the new writers' backs. So the links rest until failback.
+            for link in self.links:
+                reason = f"{self.new} is in service instead of {self.old}; `isthmus failback {self.old}` ends that"
+                self._stage.at(self.new, f"holding link {link.name}", hold, link, reason)
+            found["held"] = [link.name for link in self.links]
+        found["ends"] = access.ends_of_copies(self._stage, self.links, self.new)
+        return found
+
+    def plan_promote(self) -> list[str]:
+        return access.promote_words(self._stage, self.links, self.new)
+
+    def roles(self) -> Found:
+        for name in (self.old, self.new):
+            if self._stage.answers(name):
+                self._stage.at(
+                    name,
+                    "writing roles",
+                    set_roles,
+                    {self.old: "standby", self.new: "active"},
+                    self._operation.entry.id,
+                )
+        return {"active": self.new, "standby": self.old}
+
+    def release(self) -> None:
+        """Let links that rest go on."""
+        for link in self.links:
+            self._stage.at(self.new, f"releasing link {link.name}", release, link)
