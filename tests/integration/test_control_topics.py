@@ -29,8 +29,9 @@ from links import (
 )
 
 from isthmus.control.ends import Ends
-from isthmus.control.resources import apply_link
+from isthmus.control.resources import apply_link, refuse_clashes
 from isthmus.control.topics import Topics
+from isthmus.errors import ConfigError
 from isthmus.kafka.admin import create_topics
 from isthmus.sandbox import KafkaSite
 
@@ -196,12 +197,16 @@ def test_what_cannot_be_is_blocked_and_explained(east: KafkaSite, west: KafkaSit
     assert absurd in topics_of(west)
     assert lost not in topics_of(west)
 
-    # Two links that would write one topic.
-    both = {name: {"from": east.name, "to": west.name, "topics": [f"/{absurd}{tail}/"], "sync": ALONE}
+    # Two links that would write one topic, which the file alone does not show: their expressions refer to a group.
+    both = {name: {"from": east.name, "to": west.name, "topics": [f"/(){absurd}\\1{tail}/"], "sync": ALONE}
             for name, tail in ((new_name(), ""), (new_name(), ".?"))}  # fmt: skip
-    clash = plan(configure({east.name: east, west.name: west}, both), 21)["topics", absurd]
+    clashing = configure({east.name: east, west.name: west}, both)
+    clash = plan(clashing, 21)["topics", absurd]
     assert clash["action"] == "blocked"
     assert "writes this topic too" in clash["why"]
+    with pytest.raises(ConfigError, match=f"would write topic {absurd} of site {west.name} together"):
+        refuse_clashes(clashing.config, [clashing.link])
+    refuse_clashes(setup.config, [setup.link])
 
 
 def test_an_apply_that_dies_half_way(

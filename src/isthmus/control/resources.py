@@ -2,7 +2,8 @@
 
 Invariants:
 - the order is topics, configs, ACLs, schemas, groups: each may need what stands before it;
-- a topic that two links would write is refused in both, whoever asks;
+- a topic that two links would write is refused in both, whoever asks, unless all that write it have a loop rule: then no record comes twice,
+  and each link has a map and progress of its own;
 - a resource that fails as a whole is one blocked change, or failed outcomes; the others are planned and carried out all
   the same. Only what makes the link itself wrong is raised.
 """
@@ -24,9 +25,10 @@ from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.meter import METER
 from isthmus.control.topics import discover
-from isthmus.errors import ClusterChanged, IsthmusError, NotAllowed, SameCluster
+from isthmus.errors import ClusterChanged, ConfigError, IsthmusError, NotAllowed, SameCluster
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.produce import Fenced, Interrupted, Refused
+from isthmus.rules.listed import is_listed
 
 _RESOURCES = {
     "topics": ("isthmus.control.topics", "Topics"),
@@ -37,6 +39,9 @@ _RESOURCES = {
 }
 TROUBLE = (IsthmusError, kerrors.KafkaError, OSError, Fenced, Interrupted, Refused)
 _WRONG_LINK = (ClusterChanged, SameCluster)
+_APART = "tell them apart with rename, exclude it from all but one of them, or give each a loop rule"
+#: An error names so many topics.
+_NAMED = 5
 
 
 def resources(only: Iterable[str] | None = None) -> list[Resource]:
@@ -67,13 +72,13 @@ class Plan:
 
 def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None = None) -> list[Plan]:
     """The plans of several links, with topics that two links would write refused."""
-    writers = writers_of(config, links)
+    clashes = clashes_of(config, links)
     plans = []
     for link in links:
         with Ends.of(config, link) as ends:
             changes: list[Change] = []
             for resource in resources(only):
-                changes += without_clashes(ends.loop.run(planned, resource, ends), link, writers)
+                changes += without_clashes(ends.loop.run(planned, resource, ends), link, clashes)
             plans.append(Plan(link, _not_waiting(changes)))
     return plans
 
@@ -91,36 +96,51 @@ def _not_waiting(changes: list[Change]) -> list[Change]:
     ]
 
 
-Writers = dict[tuple[str, str], set[str]]
+Clashes = dict[tuple[str, str], set[str]]
 
 
-def writers_of(config: Config, links: Iterable[Link]) -> Writers:
-    """Which links write which topics, by site and name, at the sites where these links are not alone.
+def clashes_of(config: Config, links: Iterable[Link]) -> Clashes:
+    """Topics that several links write and may not, by site and name, at the sites that these links write to.
 
     A link whose source cannot be asked now is left out: it writes nothing now, either.
     """
     shared = {link.target for link in links}
     rivals = [link for link in config.links.values() if link.target in shared]
     counts = Counter(link.target for link in rivals)
-    writers: Writers = {}
+    without_rule = {link.name for link in rivals if link.loop is None or is_listed(link, "invert")}
+    sites = {link.target for link in rivals if counts[link.target] > 1 and link.name in without_rule}
+    writers: Clashes = {}
     for link in rivals:
-        if counts[link.target] > 1:
+        if link.target in sites:
             with suppress(*TROUBLE), Cluster(config.sites[link.source], None, "isthmus-control") as source:
                 source.call(source.connect)
                 for topic in source.call(discover, source, link).values():
                     writers.setdefault((link.target, topic.target), set()).add(link.name)
-    return writers
+    return {place: names for place, names in writers.items() if len(names) > 1 and names & without_rule}
 
 
-def without_clashes(changes: list[Change], link: Link, writers: Writers) -> list[Change]:
+def refuse_clashes(config: Config, names: Iterable[str]) -> None:
+    """Raise ``ConfigError`` if one of these links would write a topic together with another link that may not."""
+    links = [config.link(name) for name in names]
+    wanted = {link.name for link in links}
+    found = [
+        f"links {' and '.join(sorted(writers))} would write topic {topic} of site {site} together: {_APART}"
+        for (site, topic), writers in sorted(clashes_of(config, links).items())
+        if writers & wanted
+    ]
+    if found:
+        rest = f"\n... and {len(found) - _NAMED} more topics" if len(found) > _NAMED else ""
+        raise ConfigError("\n".join(found[:_NAMED]) + rest)
+
+
+def without_clashes(changes: list[Change], link: Link, clashes: Clashes) -> list[Change]:
     """The same with topics that another link writes too as blocked."""
     found = []
     for change in changes:
-        others = writers.get((link.target, change.name), set()) - {link.name} if change.resource == "topics" else None
+        others = clashes.get((link.target, change.name), set()) - {link.name} if change.resource == "topics" else None
         if others:
             names = " and ".join(sorted(others))
-            why = f"link {names} writes this topic too: tell them apart with rename, or exclude it from one of them"
-            change = replace(change, action="blocked", why=why)
+            change = replace(change, action="blocked", why=f"link {names} writes this topic too: {_APART}")
         found.append(change)
     return found
 
@@ -170,9 +190,9 @@ def apply_link(config: Config, link: Link, only: Iterable[str] | None = None) ->
     with Ends.of(config, link) as ends:
         said: list[Change] = []
         outcomes: list[Outcome] = []
-        writers = writers_of(config, [link])
+        clashes = clashes_of(config, [link])
         for resource in resources(only):
-            changes = without_clashes(ends.loop.run(planned, resource, ends), link, writers)
+            changes = without_clashes(ends.loop.run(planned, resource, ends), link, clashes)
             said += [change for change in changes if not change.to_do]
             outcomes += ends.loop.run(applied, resource, ends, changes)
         return said, outcomes
