@@ -219,6 +219,6 @@ def scale(about: dict[str, Any], only: list[str] | None) -> None:
             for row in SWEEPS[name](bench):
                 rows.append(row)
                 say({"sweep": name, **row})
-            found[name] = {**about, "seconds": round(time.monotonic() - began), "rows": rows}
-            save(path, found)
+                found[name] = {**about, "seconds": round(time.monotonic() - began), "rows": rows}
+                save(path, found)
     console.print(f"rows are in {path}")
