@@ -2,7 +2,8 @@
 
 Ours, written from the public specification of the Confluent Schema Registry API; not a product that anybody runs.
 Kept here: ids by content, versions that start at 1, soft deletion, references that must exist, compatibility levels by
-subject (stored; only a schema that says ``"incompatible": true`` is refused while the level is not NONE), and
+subject (stored; only a schema that says ``"incompatible": true`` is refused while the level is not NONE), schemas normalised
+where a request asks for it (JSON without spaces, keys in order: stored so, and compared so), and
 
     READONLY   nothing may be registered or deleted (42205)
     IMPORT     a registration must bring its id, and keeps id and version; an id of another schema is refused (42207);
@@ -102,6 +103,9 @@ class StrictRegistry:
 
     def route(self, verb: str, words: tuple[str, ...], query: dict[str, str], body: dict[str, Any]) -> Any:
         deleted = query.get("deleted") == "true"
+        normalise = query.get("normalize") == "true"
+        if normalise:
+            body = self.normalised(body)
         match (verb, *words):
             case ("GET", "subjects"):
                 return sorted(subject for subject in self.versions if self.live(subject, deleted))
@@ -115,11 +119,12 @@ class StrictRegistry:
                 return {"subject": subject, "version": number, **self.versions[subject][number]}
             case ("POST", "subjects", subject):
                 for number in self.live(subject, deleted):
-                    if self.content(self.versions[subject][number]) == self.content(body):
+                    one = self.versions[subject][number]
+                    if self.content(self.normalised(one) if normalise else one) == self.content(body):
                         return {"subject": subject, "version": number, **self.versions[subject][number]}
                 return self.missing(40403, "Schema not found")
             case ("POST", "subjects", subject, "versions"):
-                return self.register(subject, body)
+                return self.register(subject, body, normalise)
             case ("DELETE", "subjects", subject, "versions", version):
                 self.writable(subject)
                 self.deleted.add((subject, int(version)))
@@ -170,6 +175,12 @@ class StrictRegistry:
         keys = ("schema", "schemaType", "references", "metadata", "ruleSet")
         return json.dumps({key: one[key] for key in keys if one.get(key)}, sort_keys=True)
 
+    @staticmethod
+    def normalised(one: dict[str, Any]) -> dict[str, Any]:
+        if one.get("schemaType", "AVRO") == "PROTOBUF":
+            return one
+        return {**one, "schema": json.dumps(json.loads(one["schema"]), sort_keys=True, separators=(",", ":"))}
+
     def mode(self, subject: str) -> str:
         return self.modes.get(subject) or self.modes[""]
 
@@ -177,7 +188,7 @@ class StrictRegistry:
         if self.mode(subject) == "READONLY":
             raise Refusal(422, 42205, f"Subject {subject} is in read-only mode")
 
-    def register(self, subject: str, body: dict[str, Any]) -> dict[str, Any]:
+    def register(self, subject: str, body: dict[str, Any], normalise: bool = False) -> dict[str, Any]:
         self.writable(subject)
         importing = self.mode(subject) == "IMPORT"
         for reference in body.get("references", ()):
@@ -197,8 +208,9 @@ class StrictRegistry:
         if "id" in body:
             raise Refusal(422, 42205, f"Subject {subject} is not in import mode")
         for number in self.live(subject):
-            if self.content(self.versions[subject][number]) == content:
-                return {"id": self.versions[subject][number]["id"]}
+            one = self.versions[subject][number]
+            if self.content(self.normalised(one) if normalise else one) == content:
+                return {"id": one["id"]}
         level = self.levels.get(subject, "BACKWARD")
         if '"incompatible"' in body["schema"] and self.live(subject) and level != "NONE":
             raise Refusal(409, 409, "Schema being registered is incompatible with an earlier schema")

@@ -21,21 +21,26 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from links import (
+    Run,
     Setup,
     admin,
     allow,
+    compare,
     configure,
     copy_until_caught_up,
     create_topic,
     deny,
     isthmus,
+    new_name,
     numbered,
     one_link,
     produce,
     producer_of,
     send,
     wait_for,
+    wait_for_records,
 )
+from readers import commit, committed, sync
 
 from isthmus.control.fence import Taken, fence, fenced, restore
 from isthmus.kafka.cluster import Cluster
@@ -335,6 +340,86 @@ def written(producer: Producer, topic: str) -> bool:
         if error.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise
         return False
+
+
+def test_rights_for_groups_are_named_one_by_one(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    """At the source and at the destination: each refusal names the ACL that ends it, and with all of them it is done."""
+    east, west = walled
+    topic, group = unique_topic("group-rights"), new_name("kept-out")
+    for site in walled:
+        deny(site)
+        create_topic(site, topic)
+        allow(site, "describe", "topic", topic)
+    allow(west, "describe", "group", "_isthmus.")
+    allow(west, "read", "topic", "_isthmus.")
+    produce(east, topic, numbered(3))
+    commit(east, group, {(topic, 0): 1})
+    setup = one_link(east, west, [topic], sync={"groups": [group]})
+    for site, operation, kind, name in (
+        (east, "DESCRIBE", "group", group),
+        (west, "DESCRIBE", "group", group),
+        (east, "READ", "topic", topic),
+        (west, "READ", "group", group),
+        (west, "READ", "topic", topic),
+    ):
+        told = sync(setup, code=6)
+        need = f"site {site.name}: ALLOW {operation} on {kind} {name} for User:isthmus"
+        if site is east and kind == "topic":
+            assert need in told[f"{group} {topic}[0]"]["why"]
+        else:
+            assert told[group]["needs"] == [need]
+        allow(site, operation.lower(), kind, name)
+
+        def granted(site: KafkaSite = site, words: str = f"{operation} {kind.upper()}:PREFIXED:{name}") -> bool:
+            return any(words in text for text in bindings(site, but=""))
+
+        wait_for(granted, "the ACL")
+    assert sync(setup)[group]["done"]
+    assert committed(west, group, topic).offset == 0  # nothing is copied yet
+    for site in walled:
+        deny(site)
+
+
+def test_a_run_goes_on_while_resources_fail(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    """A registry that is down and ACLs that are refused: the records flow, the run tells of both, and of the end of it."""
+    east, west = walled
+    for site in walled:
+        deny(site)
+        for kind in ("topic", "group", "transactional-id"):
+            allow(site, "all", kind, "")
+        for operation in ("describe", "idempotent-write"):
+            allow(site, operation, "cluster", "")
+    topic = create_topic(east, unique_topic("beside"))
+    grant(east, f"ALLOW READ TOPIC:LITERAL:{topic} User:reader *")
+    produce(east, topic, numbered(10))
+    often = {"interval": "1s"}
+    base = one_link(east, west, [topic], sync={**ALONE, "acls": often, "schemas": often})
+    document = json.loads(base.path.read_text())
+    for site in document["sites"].values():
+        site["registry"] = {"url": "http://127.0.0.1:1", "retry_for": "200ms", "timeout": "1s"}
+    setup = configure(base.sites, document["links"], document["sites"], document["spark"])
+    with Run(setup) as running:
+
+        def heard(*words: str) -> bool:
+            return any(all(each in line for each in words) for line in running.so_far().out.splitlines())
+
+        wait_for_records(west, topic, 10)
+        wait_for(lambda: heard("warning", "schemas: ", "127.0.0.1:1"), "news of the registry")
+        wait_for(lambda: heard("warning", "acls: ", "not authorised to create ACLs"), "news of the ACL")
+        produce(east, topic, numbered(10, 10))
+        wait_for_records(west, topic, 20)
+        allow(west, "alter", "cluster", "")
+        wait_for(lambda: heard("info", "acls: in step again"), "news of the end of it", 90)
+        assert f"ALLOW READ TOPIC:LITERAL:{topic} User:reader *" in bindings(west)
+        produce(east, topic, numbered(10, 20))
+        wait_for_records(west, topic, 30)
+        running.interrupt()
+        answer = running.finish()
+    assert answer.code == 130, answer
+    assert sum("127.0.0.1:1" in line for line in answer.out.splitlines()) == 1, "told once, however often it is met"
+    assert compare(east, west, topic) == 30
+    for site in walled:
+        deny(site)
 
 
 def test_sites_without_an_authoriser(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:

@@ -235,7 +235,8 @@ def completed(data: dict[str, Any]) -> dict[str, Any]:
     sites = dict(data.get("sites", {}))
     for link in (data.get("links") or {}).values():
         for end in ("from", "to"):
-            sites.setdefault(link[end], {"bootstrap": f"{link[end]}.example:9092"})
+            registry = {"url": f"http://registry.{link[end]}.example"}
+            sites.setdefault(link[end], {"bootstrap": f"{link[end]}.example:9092", "registry": registry})
     return {**data, "sites": sites or {"a": {"bootstrap": "a.example:9092"}}}
 
 

@@ -21,7 +21,6 @@ from links import (
     Message,
     Record,
     Setup,
-    allow,
     changed,
     copy_until_caught_up,
     create_topic,
@@ -43,6 +42,7 @@ from links import (
 from readers import Offsets, commit, committed, consumer_of, positions, read_on, sync
 
 from isthmus.client import Client
+from isthmus.control.backlog import Backlog
 from isthmus.control.ends import Ends
 from isthmus.control.group_verbs import sync as sync_link
 from isthmus.control.groups import Groups
@@ -426,34 +426,11 @@ def test_the_verbs(east: KafkaSite, west: KafkaSite, unique_topic: Name, tmp_pat
     assert isthmus(setup, "groups", "list", "--link", "nowhere").code == 2
 
 
-# -- rights, and what is told of it all ----------------------------------------------------------------------------------
-
-
-def test_missing_rights_are_named(east: KafkaSite, make_site: Callable[..., KafkaSite], unique_topic: Name) -> None:
-    west = make_site("guarded", sasl="PLAIN", acls=True, users={"isthmus": "isthmus-secret"})
-    topic, group = create_topic(east, unique_topic("rights")), new_name("kept-out")
-    create_topic(west, topic)
-    for operation, kind, prefix in (
-        ("describe", "topic", topic),
-        ("describe", "group", "_isthmus."),
-        ("read", "topic", "_isthmus."),
-    ):
-        allow(west, operation, kind, prefix)
-    commit(east, group, {(topic, 0): 0})
-    setup = one_link(east, west, [topic], sync={"groups": [group]})
-    place = f"site {west.name}: ALLOW {{}} on {{}} for User:isthmus"
-    assert sync(setup, code=6)[group]["needs"] == [place.format("DESCRIBE", f"group {group}")]
-    allow(west, "describe", "group", group)
-    assert sync(setup, code=6)[group]["needs"] == [place.format("READ", f"group {group}")]
-    allow(west, "read", "group", group)
-    assert sync(setup, code=6)[group]["needs"] == [place.format("READ", f"topic {topic}")]
-    allow(west, "read", "topic", topic)
-    assert sync(setup)[group]["done"]
-    assert committed(west, group, topic).offset == 0
+# -- what is told of it all ---------------------------------------------------------------------------------------------
 
 
 def test_metrics_of_a_real_link(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
-    topic, group = create_topic(east, unique_topic("measured")), new_name("measured")
+    topic, group = create_topic(east, unique_topic("measured"), 2), new_name("measured")
     produce(east, topic, numbered(10))
     setup = one_link(east, west, [topic], sync={"groups": [group]})
     copy_until_caught_up(setup)
@@ -461,8 +438,15 @@ def test_metrics_of_a_real_link(east: KafkaSite, west: KafkaSite, unique_topic: 
     link = setup.config.links[setup.link]
     apply_link(setup.config, link, ["groups"])
     produce(east, topic, numbered(5))
-    exporter = Exporter(redpanda_names=True)
-    with Observer(link, setup.config.sites[link.source], setup.config.sites[link.target]).connect() as observer:
+    # Of what is there before anybody looks, the records themselves tell how long they have waited.
+    hour_ago = int((time.time() - 3600) * 1000)
+    produce(east, topic, [Message(b"old", timestamp=hour_ago, partition=1), Message(b"new", partition=1)])
+    exporter, backlog = Exporter(redpanda_names=True), Backlog()
+    with (
+        Observer(link, setup.config.sites[link.source], setup.config.sites[link.target]).connect() as observer,
+        Ends.of(setup.config, link) as both,
+    ):
+        assert both.loop.run(backlog.look, both)
         for _ in range(2):
             exporter.take([observer.look()])
             time.sleep(0.3)
@@ -471,9 +455,20 @@ def test_metrics_of_a_real_link(east: KafkaSite, west: KafkaSite, unique_topic: 
             url = f"http://127.0.0.1:{server.port}/metrics"
             request = urllib.request.Request(url, headers={"Authorization": "Bearer token"})
             with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=10) as answer:
-                lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
-    labels = f'link="{setup.link}",topic="{topic}",partition="0"'
-    assert (lines[f"isthmus_lag_records{{{labels}}}"], lines[f"redpanda_lag{{{labels}}}"]) == ("5", "5")
-    assert 0.5 < float(lines[f"isthmus_lag_seconds{{{labels}}}"]) < 60
+                lines = told(answer.read().decode())
+        labels = f'link="{setup.link}",topic="{topic}",partition="0"'
+        assert (lines[f"isthmus_lag_records{{{labels}}}"], lines[f"redpanda_lag{{{labels}}}"]) == ("5", "5")
+        assert 0.5 < float(lines[f"isthmus_lag_seconds{{{labels}}}"]) < 1800
+        waited = f'isthmus_lag_seconds{{link="{setup.link}",topic="{topic}",partition="1"}}'
+        assert 3600 <= float(lines[waited]) < 5400
+        copy_until_caught_up(setup)
+        assert not both.loop.run(backlog.look, both), "nothing is left of it"
+        exporter.take([observer.look()])
+        assert told(exporter.text())[waited] == "0"
     assert lines[f'isthmus_group_offsets_committed_total{{link="{setup.link}",group="{group}"}}'] == "1"
     assert lines[f'isthmus_control_apply_seconds_count{{link="{setup.link}",resource="groups"}}'] == "1"
+
+
+def told(text: str) -> dict[str, str]:
+    """Names and values of metrics."""
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")

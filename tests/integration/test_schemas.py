@@ -238,6 +238,52 @@ def test_a_registry_that_is_slow_is_waited_for(
     waker.join()
 
 
+# -- a registry's own topic -----------------------------------------------------------------------------------
+
+
+def test_the_topic_of_a_registry_is_copied_as_a_backup(east: KafkaSite, west: KafkaSite) -> None:
+    """A stand-in for a registry that keeps its schemas in Kafka, which the one of the sandbox does not: records of the form in
+    which Confluent's writes them, with tombstones, in a compacted topic of its name."""
+
+    def entry(kind: str, value: Any, **key: Any) -> Message:
+        written = None if value is None else json.dumps(value).encode()
+        return Message(written, json.dumps({"keytype": kind, **key, "magic": 1}).encode())
+
+    topic = links.create_topic(east, "_schemas", cleanup_policy="compact")
+    schemas = [
+        entry(
+            "SCHEMA",
+            {"subject": "order", "version": n, "id": n, "schema": AVRO, "deleted": False},
+            subject="order",
+            version=n,
+        )
+        for n in (1, 2, 3)
+    ]
+    later = [
+        entry("CONFIG", {"compatibilityLevel": "FULL"}, subject="order"),
+        entry("DELETE_SUBJECT", {"subject": "order", "version": 2}, subject="order"),
+        entry("SCHEMA", None, subject="order", version=1),
+        entry("CONFIG", None, subject="order"),
+        entry("NOOP", None),
+    ]
+    setup = links.one_link(east, west, [topic], sync={"groups": False})
+    try:
+        links.produce(east, topic, schemas)
+        links.copy_until_caught_up(setup)
+        links.produce(east, topic, later)
+        links.copy_until_caught_up(setup)
+        assert links.compare(east, west, topic) == 8
+        assert links.topic_config(west, topic)["cleanup.policy"] == "compact"
+        state = {record.key: record.value for record in links.read(west, topic)[0]}
+        assert {key for key, value in state.items() if value is not None} == {
+            message.key for message in (*schemas[1:], later[1])
+        }
+    finally:
+        for site in (east, west):
+            if topic in links.topics_of(site):
+                links.delete_topic(site, topic)
+
+
 # -- records ----------------------------------------------------------------------------------------------
 
 

@@ -18,14 +18,14 @@ from pathlib import Path
 import links
 import pytest
 import trustme
-from links import Message
+from links import Message, Setup
 from test_schemas import applied, apply, ask, framed, linked, plan, register, version, versions
 
 from isthmus.config import Registry
 from isthmus.control.ends import Ends
 from isthmus.control.memory import remember
 from isthmus.control.registry import RegistryClient
-from isthmus.control.registry_mode import promote
+from isthmus.control.resources import apply_link
 from isthmus.engine.check import check_live
 from isthmus.errors import AuthenticationFailed, ConnectionFailed
 from isthmus.sandbox import KafkaSite
@@ -88,10 +88,84 @@ def test_a_standby_is_readonly_for_others_until_it_is_promoted(
     assert west.modes == {"": "READONLY"}
     assert versions(west, "one") == [1, 2]
 
-    with_promotion = RegistryClient.of(setup.config.sites[east_and_west[1].name])
-    assert promote(with_promotion)
-    with_promotion.close()
-    register(west, "mine", C)
+
+def test_a_standby_is_promoted_and_what_was_registered_there_comes_home(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    """Failover without the source's registry, failback by a link the other way; each side is read-only while it is a standby."""
+    east, west = pair
+    register(east, "one", A)
+    entries = {
+        site.name: {**site.site_yaml(), "registry": {"url": registry.url, "retry_for": "200ms"}}
+        for site, registry in zip(east_and_west, pair, strict=True)
+    }
+    names = [site.name for site in east_and_west]
+    schemas = {"sync": {"schemas": {"standby": True}, "groups": False}, "topics": "none", "loop": "returning"}
+    there, home = links.new_name("there"), links.new_name("home")
+    both = {
+        there: {"from": names[0], "to": names[1], **schemas},
+        home: {"from": names[1], "to": names[0], **schemas},
+    }
+    setup = links.configure(dict(zip(names, east_and_west, strict=True)), both, entries)
+    assert switched(setup, "promote", home) == []  # east is in service
+    assert applied(setup) == {"*": "alter", "one": "create"}
+
+    east.failing = 10**6  # the source is gone
+    assert switched(setup, "promote", there, "--dry-run") == [("*", "mode", "READONLY", "READWRITE")]
+    with pytest.raises(AssertionError, match="read-only"):
+        register(west, "two", B)
+    assert switched(setup, "promote", there) == [("*", "mode", "READONLY", "READWRITE")]
+    assert switched(setup, "promote", there) == []
+    new = register(west, "one", C)
+    register(west, "two", B)
+
+    east.failing = (
+        0  # it is back, as a standby: a plan does not close what is promoted, and only the link home writes to east
+    )
+    assert plan(setup)["one"].action == "keep"
+    assert west.modes == {"": "READWRITE"}
+    assert switched(setup, "demote", home) == [("*", "mode", "READWRITE", "READONLY")]
+    _, outcomes = apply_link(setup.config, setup.config.links[home], only=["schemas"])
+    assert {o.change.name: (o.change.action, o.error) for o in outcomes} == {"one": ("grow", ""), "two": ("create", "")}
+    assert version(east, "one", 2)["schema"] == C == version(west, "one", 2)["schema"]
+    assert (versions(east, "one"), versions(east, "two"), new) == ([1, 2], [1], version(west, "one", 2)["id"])
+    with pytest.raises(AssertionError, match="read-only"):
+        register(east, "three", A)
+    switched(setup, "promote", home)
+    switched(setup, "demote", there)
+    register(east, "three", A)
+    assert west.modes == {"": "READONLY"}
+    assert applied(setup) == {"one": "alter", "two": "alter", "three": "create"}  # what came from there is recognised
+    # A registry that does not answer does not keep the rest from being promoted; the verb says so and can be given again.
+    west.failing = 10**6
+    told = links.isthmus(setup, "promote", there, "--json")
+    assert (told.code, [c["done"] for c in told.document["changes"]]) == (1, [False])
+    assert west.url in told.document["changes"][0]["error"]
+    west.failing = 0
+    assert switched(setup, "promote", there) == [("*", "mode", "READONLY", "READWRITE")]
+
+
+def switched(setup: Setup, verb: str, link: str, *options: str) -> list[tuple[str, str, str, str]]:
+    """Promote or demote; what changed."""
+    told = links.isthmus(setup, verb, link, *options, "--json")
+    assert told.code == 0, told
+    return [(c["name"], d["key"], d["before"], d["after"]) for c in told.document["changes"] for d in c["diff"]]
+
+
+def test_normalised_schemas_are_recognised(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """Two ways to write one schema are one where the destination normalises, and two where it does not."""
+    east, west = pair
+    spaced = '{ "name": "A",  "symbols": ["S"], "type": "enum" }'
+    register(east, "one", spaced)
+    register(east, "new", spaced.replace("A", "N"))
+    register(west, "one", A)
+    normal = linked(east_and_west, east, west, {"normalize": True})
+    assert applied(normal) == {"one": "alter", "new": "create"}
+    assert versions(west, "one") == [1]
+    assert version(west, "new", 1)["schema"] == '{"name":"N","symbols":["S"],"type":"enum"}'
+    as_it_is = linked(east_and_west, east, west, {"include": "one"})
+    assert applied(as_it_is) == {"one": "grow"}
+    assert version(west, "one", 2)["schema"] == spaced
 
 
 def test_history_levels_metadata_and_secrets(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:

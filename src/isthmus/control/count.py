@@ -44,6 +44,7 @@ class TopicCount:
     destination: int
     compacted: bool
     rules: bool
+    shared: bool  # others write there, too: the link has a loop rule
 
     @property
     def same(self) -> bool:
@@ -52,7 +53,8 @@ class TopicCount:
     @property
     def explained(self) -> bool:
         """Whether the counts agree as far as they can."""
-        return self.same or self.compacted or (self.rules and self.copied == self.destination)
+        dropped = self.rules and self.copied == self.destination
+        return self.same or self.compacted or dropped or (self.shared and self.destination >= self.copied)
 
     @property
     def words(self) -> str:
@@ -62,6 +64,8 @@ class TopicCount:
             return "compacted: each side drops superseded records in its own time"
         if self.rules and self.copied == self.destination:
             return "rules dropped the difference"
+        if self.shared and self.destination >= self.copied:
+            return "what came from there does not go back; others write there, too"
         if self.destination > self.copied:
             return "the destination has records that this link did not copy"
         if self.destination < self.copied:
@@ -108,6 +112,7 @@ async def count_link(ends: Ends) -> list[TopicCount]:
                 _sum(at_target, topic.target, topic),
                 "compact" in policy,
                 bool(link.rules),
+                link.loop is not None,
             )
         )
     return found

@@ -15,8 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+import kafka.errors as kerrors
+
 from isthmus.control.ends import Ends
+from isthmus.control.rights import right
 from isthmus.control.translation import Position, Search, Target
+from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
 from isthmus.kafka.peek import Glimpse, Seen, peek
 
@@ -81,7 +85,9 @@ async def _find_last_read(ends: Ends, inquiries: list[Inquiry]) -> None:
         for key, answer in (await peek(ends.source, look)).items() if look else ():
             i = left[key]
             if not isinstance(answer, Glimpse):
-                i.result = f"the source record before offset {i.offset} cannot be read: {_name(answer)}"
+                i.result = (
+                    f"the source record before offset {i.offset} cannot be read: {_why(ends.source, key, answer)}"
+                )
                 del left[key]
                 continue
             before = [r for r in answer.records if r.offset < i.offset]
@@ -162,6 +168,13 @@ async def _search(ends: Ends, searches: dict[Partition, Search]) -> dict[Partiti
 def _offset(inquiry: Inquiry) -> int:
     assert isinstance(inquiry.result, Position)
     return inquiry.result.offset
+
+
+def _why(cluster: Cluster, partition: Partition, error: type[Exception]) -> str:
+    """An error's name, or the ACL that is missing."""
+    if issubclass(error, kerrors.TopicAuthorizationFailedError):
+        return f"not authorised; grant {right(cluster.site, 'READ', 'topic', partition[0])}"
+    return _name(error)
 
 
 def _name(error: type[Exception] | int) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus.config import Link, is_internal
+from isthmus.config.patterns import is_pattern
 from isthmus.config.sync_groups import SyncGroups
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.ends import Ends
@@ -48,6 +49,8 @@ from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_
 GROUPS_AT_ONCE = 200
 # The kinds of groups whose state is committed offsets and nothing else.
 KINDS = ("classic", "consumer")
+# The kind of a group that we may not see.
+HIDDEN = "hidden"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,8 @@ class Trouble:
 
 @dataclass(slots=True)
 class Row:
-    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position."""
+    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position. One that ``waits`` is for
+    a topic that is not there yet: it comes with the records."""
 
     topic: str
     partition: int
@@ -71,6 +75,7 @@ class Row:
     position: Position | None = None
     before: Committed | None = None
     reason: str = ""
+    waits: bool = False
 
     @property
     def moves(self) -> bool:
@@ -170,7 +175,8 @@ async def survey(
     others = await brought(ends)
     topics = await _topics(ends, others)
     here, there = await list_groups(ends.source), await list_groups(ends.target)
-    views: list[View] = []
+    named = only if only is not None else [entry for entry in options.include if not is_pattern(entry)]
+    views = await _hidden(ends, set(named) - here.keys())
     for name, group in sorted(here.items()):
         if is_internal(name) or (name not in only if only is not None else not options.matches(name)):
             continue
@@ -186,9 +192,20 @@ async def survey(
             _take_offsets(view, topics, committed[view.group], committed_there[view.group], ends)
     # A group that reads nothing of this link's topics is none of its business.
     views = [view for view in views if view.rows or view.trouble or view.kind not in KINDS]
+    views.sort(key=lambda view: view.group)
     rows = [row for view in views if not view.left or only is not None for row in view.rows]
     await _translate(ends, topics, others, rows, known or Known.of(ends.link))
     return views
+
+
+async def _hidden(ends: Ends, names: Collection[str]) -> list[View]:
+    """Groups that are asked for by name and not listed because we may not see them; those that do not exist are nobody's."""
+    found = []
+    for name, offsets in (await offsets_of_groups(ends.source, sorted(n for n in names if not is_internal(n)))).items():
+        if isinstance(offsets, type) and issubclass(offsets, kerrors.GroupAuthorizationFailedError):
+            trouble = _trouble(offsets, ends.source, "DESCRIBE", name)
+            found.append(View(name, HIDDEN, "", "", trouble=trouble))
+    return found
 
 
 async def _topics(ends: Ends, others: Sequence[Brought]) -> dict[str, Topic]:
@@ -258,7 +275,9 @@ async def _translate(
     targets = (await ends.target.metadata(names)).topics
     ids: dict[Partition, tuple[uuid.UUID, uuid.UUID]] = {}
     for row in rows:
-        row.reason = _unfit(row, topics[row.topic].source, targets.get(row.target))
+        there = targets.get(row.target)
+        row.waits = there is None or there.error is kerrors.UnknownTopicOrPartitionError
+        row.reason = _unfit(row, topics[row.topic].source, there)
         if not row.reason:
             ids[row.topic, row.partition] = (topics[row.topic].source.id, targets[row.target].id)
     places = {key: (topics[key[0]].target, key[1]) for key in ids}
@@ -324,7 +343,7 @@ def _refuse(rows: Iterable[Row], reason: str) -> None:
 
 def _unfit(row: Row, source: TopicInfo, target: TopicInfo | None) -> str:
     if target is None or target.error is kerrors.UnknownTopicOrPartitionError:
-        return f"the destination has no topic {row.target} yet"
+        return f"the destination has no topic {row.target} yet; the position follows its records"
     if target.error is not None:
         return f"destination topic {row.target}: {target.error.__name__.removesuffix('Error')}"
     if row.partition not in source.partitions:
@@ -348,7 +367,7 @@ def _changes(view: View) -> list[Change]:
         return [Change("groups", view.group, "blocked", view.trouble.words, needs=view.trouble.needs)]
     changes: list[Change] = []
     moving = [row for row in view.rows if row.moves]
-    blocked = [row for row in view.rows if row.reason]
+    stuck = [row for row in view.rows if row.reason]
     if moving:
         methods = Counter(row.position.method for row in moving if row.position)
         how = ", ".join(f"{count} by {method}" for method, count in sorted(methods.items()))
@@ -362,12 +381,13 @@ def _changes(view: View) -> list[Change]:
             for row in moving
         )
         changes.append(Change("groups", view.group, "create" if new else "alter", why, diff, order=order))
-    elif len(blocked) < len(view.rows):
+    elif len(stuck) < len(view.rows):
         ahead = sum(1 for row in view.rows if row.before and row.position and row.before.offset > row.position.offset)
         why = f"{ahead} partition{'s are' if ahead > 1 else ' is'} further at the destination" if ahead else "in place"
         changes.append(Change("groups", view.group, "keep", why))
     return changes + [
-        Change("groups", f"{view.group} {row.target}[{row.partition}]", "blocked", row.reason) for row in blocked
+        Change("groups", f"{view.group} {row.target}[{row.partition}]", "keep" if row.waits else "blocked", row.reason)
+        for row in stuck
     ]
 
 

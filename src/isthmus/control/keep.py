@@ -4,7 +4,8 @@ Invariants:
 - one thread with connections of its own does all of it; the driver only reads its news, so nothing here can hold up
   the data or the look at it;
 - a resource that fails is told of once, and tried again; what it left undone is in its next plan;
-- topics are not kept here: the planner of leases creates and grows them the moment they are needed (topics.py).
+- topics are not kept here: the planner of leases creates and grows them the moment they are needed (topics.py);
+- the age of what was waiting before the run began is looked at as well (backlog.py), until it is copied.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.config import Link, Site
+from isthmus.control.backlog import Backlog
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.resources import TROUBLE, applied, planned, resources
@@ -23,6 +25,7 @@ from isthmus.control.resources import TROUBLE, applied, planned, resources
 KEPT = ("configs", "acls", "schemas", "groups")
 # Trouble is looked at again after this long, however rarely the resource is compared otherwise.
 AGAIN_SECONDS = 15.0
+BACKLOG, BACKLOG_SECONDS = "backlog", 5.0
 # The data goes first: the seconds in which Spark starts are not shared.
 FIRST_SECONDS = 5.0
 # However much there is to compare, comparing takes a tenth of the time at most.
@@ -49,10 +52,10 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name=f"isthmus-keep-{link.name}", daemon=True)
         self._troubles: dict[str, frozenset[str]] = {}
         self._ends: Ends | None = None
+        self._backlog = Backlog()
 
     def start(self) -> None:
-        if any(_enabled(self._link, name) for name in KEPT):
-            self._thread.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """Ends it after what it is doing now; a site that does not answer is not waited for."""
@@ -70,19 +73,36 @@ class Keeper:
 
     def _run(self) -> None:
         todo = {resource.name: resource for resource in resources(KEPT) if _enabled(self._link, resource.name)}
-        due = dict.fromkeys(todo, time.monotonic() + FIRST_SECONDS)
+        due = dict.fromkeys([BACKLOG, *todo], time.monotonic() + FIRST_SECONDS)
         try:
-            while todo and not self._stop.is_set():
+            while due and not self._stop.is_set():
                 name = min(due, key=lambda each: due[each])
                 if self._stop.wait(max(0.0, due[name] - time.monotonic())):
                     return
                 began = time.monotonic()
-                fine = self._once(todo[name])
+                interval = self._look_back() if name == BACKLOG else self._keep(todo[name])
                 took = time.monotonic() - began
-                interval = float(getattr(self._link.sync, name).interval)
-                due[name] = time.monotonic() + max(interval if fine else min(interval, AGAIN_SECONDS), REST * took)
+                if interval is None:
+                    del due[name]
+                else:
+                    due[name] = time.monotonic() + max(interval, REST * took)
         finally:
             self._disconnect()
+
+    def _look_back(self) -> float | None:
+        """Look how old the backlog is; when to look again, if some is left."""
+        try:
+            ends = self._connect()
+            return BACKLOG_SECONDS if ends.loop.run(self._backlog.look, ends) else None
+        except Exception:
+            # Nothing depends on it, and what is wrong is told by those who need the site.
+            self._disconnect()
+            return AGAIN_SECONDS
+
+    def _keep(self, resource: Resource) -> float:
+        fine = self._once(resource)
+        interval = float(getattr(self._link.sync, resource.name).interval)
+        return interval if fine else min(interval, AGAIN_SECONDS)
 
     def _once(self, resource: Resource) -> bool:
         """Compare and mend once; whether it went through."""

@@ -1,6 +1,6 @@
-"""What the control plane has done in this process, counted: for metrics.
+"""What the control plane has done and seen in this process: for metrics.
 
-Invariant: counting never fails and never waits; numbers only grow, but for ``blocked``, which is how it stands now.
+Invariant: counting never fails and never waits; numbers only grow, but for ``blocked`` and ``waiting``, which are how it stands now.
 """
 
 from __future__ import annotations
@@ -38,6 +38,21 @@ class Meter:
         self._lock = threading.Lock()
         self._resources: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
         self._groups: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
+        self._waiting: dict[tuple[str, str, int], float] = {}
+
+    def waits(self, partition: tuple[str, str, int], since: float) -> None:
+        """The next record to copy (by link, topic and partition) is of this time: a backlog that is older than the run."""
+        with self._lock:
+            self._waiting[partition] = since
+
+    def copied(self, partition: tuple[str, str, int]) -> None:
+        """The backlog of a partition is copied."""
+        with self._lock:
+            self._waiting.pop(partition, None)
+
+    def waiting(self) -> dict[tuple[str, str, int], float]:
+        with self._lock:
+            return dict(self._waiting)
 
     def planned(self, link: str, resource: str, changes: Iterable[Change], seconds: float) -> None:
         with self._lock:

@@ -27,6 +27,8 @@ Key = tuple[str, int]  # subject and version at the source
 Result = TypeVar("Result")
 
 INCOMPATIBLE = 409
+# The API's word for a mode that does not allow it.
+READ_ONLY = 42205
 # How often the loop looks whether the thread is done.
 POLL_SECONDS = 0.005
 
@@ -357,13 +359,17 @@ class SchemaCopy:
         referred = {(subject, version) for one in versions for _, subject, version in one.references}
         for level in self.levels(versions)[0]:
             for error in self.register(level, referred).values():
-                if not isinstance(error, (RegistryRefused, DataError)):
+                if not isinstance(error, (RegistryRefused, DataError)) or self._held_back(error):
                     raise error  # not for good: worth another try
         result: dict[int, int | None] = {}
         for id_, key in owners.items():
             copied = self.known.find(key, self.name(key[0])) if key is not None else None
             result[id_] = copied.id if copied is not None else None
         return result
+
+    def _held_back(self, error: IsthmusError) -> bool:
+        """Whether a standby has refused because it is read-only: the link's own comparison opens it, and will copy the schema."""
+        return self.options.standby and isinstance(error, RegistryRefused) and error.code == READ_ONLY
 
     def _up_to(self, key: Key) -> list[Key]:
         versions = self.source.find(path("subjects", key[0], "versions")) or []

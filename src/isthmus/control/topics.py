@@ -130,7 +130,8 @@ class Topics:
         }
         committed, trouble = await self._progress(ends, here)
         changes += trouble
-        lost = await self._lost(ends, absent, committed) if absent else set()
+        lost, trouble = await self._lost(ends, absent, committed) if absent else (set(), [])
+        changes += trouble
         may_read = await topic_rights(source, topics)
         there = [t.target for t in topics.values() if here.topics[t.target].error is None]
         may_write = await topic_rights(target, there)
@@ -184,15 +185,21 @@ class Topics:
 
     async def _lost(
         self, ends: Ends, absent: Mapping[str, Topic], committed: Mapping[Partition, Committed]
-    ) -> set[str]:
-        """Source topics whose destination topic once held copies and is gone."""
+    ) -> tuple[set[str], list[Change]]:
+        """Source topics whose destination topic once held copies and is gone. Not to be allowed to know is a blocked change."""
         topic = state.map_topic(ends.link.name)
-        if (await ends.target.metadata([topic])).topics[topic].error is not None:
-            return set()  # the link never ran
+        error = (await ends.target.metadata([topic])).topics[topic].error
+        if error is kerrors.UnknownTopicOrPartitionError:
+            return set(), []  # the link never ran
+        if error is not None:
+            needs = (right(ends.target.site, "READ", "topic", STATE_PREFIX, prefixed=True),)
+            return set(), [
+                Change(self.name, topic, "blocked", "not authorised to read the link's map", needs=_told(needs))
+            ]
         pairs, _ = await read_to_end(ends.target, (topic, 0))
         maps = build_maps((key, value) for key, value in pairs if key is not None)
         partitions = ((name, p, t.target) for name, t in absent.items() for p in t.source.partitions)
-        return {name for name, _ in held(partitions, committed, maps)}
+        return {name for name, _ in held(partitions, committed, maps)}, []
 
     async def _creations(self, ends: Ends, new: Mapping[str, Topic], here: Metadata) -> dict[str, Change]:
         link, target = ends.link, ends.target

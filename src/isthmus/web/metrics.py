@@ -24,7 +24,7 @@ class LagClock:
     """How long the oldest record that is not copied has waited, by when its place at the log's end was first seen.
 
     Invariant: marks ascend in time and in offset, and only those beyond the position are kept. What was at the source before
-    the first look has waited since then at least; nobody knows from offsets for how much longer.
+    the first look has waited since then at least; for how much longer is known from the records themselves (control/backlog.py).
     """
 
     def __init__(self) -> None:
@@ -80,6 +80,7 @@ class Exporter:
         position = Family("isthmus_position", "gauge", "Next source offset to copy")
         faults = Family("isthmus_partition_fault", "gauge", "1 while a partition stands still, by the fault's name")
         theirs = Family("redpanda_lag", "gauge", "Lag in messages")
+        since, today = self._meter.waiting(), time.time()
         for state in states:
             running.add(float(state.state == "running"), link=state.link)
             records.add(round(state.records_per_second, 3), link=state.link)
@@ -88,7 +89,10 @@ class Exporter:
                 labels = {"link": state.link, "topic": p.topic, "partition": str(p.partition)}
                 if p.lag is not None and p.position is not None and p.end is not None:
                     lag.add(p.lag, **labels)
-                    seconds = self._clock.seconds((state.link, p.topic, p.partition), p.position, p.end, now)
+                    key = (state.link, p.topic, p.partition)
+                    seconds = self._clock.seconds(key, p.position, p.end, now)
+                    if p.lag and key in since:
+                        seconds = max(seconds, today - since[key])
                     waited.add(round(seconds, 3), **labels)
                     position.add(p.position, **labels)
                     if self._redpanda:
