@@ -3,6 +3,7 @@
 python -m bench            the whole comparison, three rounds (about 25 minutes)
 python -m bench --quick    fewer records, one round (under 5 minutes)
 python -m bench --scale    how our cost grows: partitions, sizes, codecs, rules, tasks, distance
+python -m bench --verify   how fast both sides are compared
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--scale", action="store_true")
+    parser.add_argument("--verify", action="store_true")
     parser.add_argument("--only", nargs="*", help="with --scale: these sweeps")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
@@ -43,6 +45,10 @@ def main() -> int:
 
         scale(about, options.only)
         write()
+    elif options.verify:
+        from bench.verify import measure
+
+        measure(about)
     else:
         rows, details = compare(options.quick)
         # A quick run is for a glance; what is kept, and shown in docs/, is of a whole one.

@@ -8,6 +8,7 @@ since only what lies before a watermark is judged (``verify_survey``).
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -118,6 +119,9 @@ def in_this_process(errand: Errand, units: list[Unit], progress: Progress) -> li
 
 
 def _task(errand: Errand, done: Any, units: Iterable[list[Unit]]) -> Iterator[Outcome]:
+    if threading.current_thread() is threading.main_thread():
+        # A terminal's Ctrl-C reaches this process too, but only the driver decides how a comparison ends.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         comparison = Comparison(errand)
         for some in units:

@@ -70,6 +70,9 @@ async def survey(
         raise UnknownLink(f"link {link.name}: site {link.target} holds no state of it; has it ever run?")
     names = sorted({topic.target for topic in topics.values()})
     there = (await target.metadata(names)).topics if names else {}
+    for name, info in there.items():
+        if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
+            raise target.explain(info.error(name), f"looking at topic {name}")
     keys = [(name, p) for name, topic in topics.items() for p in sorted(topic.source.partitions)]
     targets = {
         (name, p): (topics[name].target, p)
@@ -385,4 +388,6 @@ def _tell_gone(
         if progress is not None and progress.source_topic not in topics and link.topics.matches(progress.source_topic):
             gone.add(progress.source_topic)
     for name in sorted(gone if chosen is None else gone & set(chosen)):
-        found.notes.append(f"{name}: gone at site {link.source}, so nothing is left to compare its copy with")
+        found.notes.append(
+            f"{name}: not to be seen at site {link.source} (deleted, or no right to describe it): its copy is not compared"
+        )

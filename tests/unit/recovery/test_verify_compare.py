@@ -7,6 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from batch_tools import Rec
+from hypothesis import given
+from hypothesis import strategies as st
 from verify_tools import OFFSET, ORIGIN, PLAIN, copied, counts, judge_pair, pair, with_offset
 
 from isthmus.recovery.verify_compare import CLASSES, WHY, Offender
@@ -282,3 +284,56 @@ def test_only_the_first_offenders_are_named() -> None:
     found = judge_pair(KNOWN, SOURCE, there)
     assert counts(found) == {"altered": 20}
     assert [o.source for o in found.offenders] == list(range(10))
+
+
+FATES = ("fine",) * 8 + ("missing", "altered", "doubled", "unexpected", "hole", "marker", "swap")
+
+
+@given(st.lists(st.sampled_from(FATES), max_size=60), st.integers(1, 40))
+def test_whatever_happened_is_found_whatever_the_units(fates: list[str], size: int) -> None:
+    """A partition is copied with holes on both sides and damaged on the way."""
+    source: list[Rec] = []
+    target: list[Rec] = []
+    runs: list[tuple[int, int, int]] = []
+    expected: dict[str, int] = {}
+    here = there = 0
+
+    def copy(rec: Rec, **changes: object) -> None:
+        nonlocal here, there
+        source.append(rec)
+        target.append(copied(rec, there, **changes))
+        runs.append((rec.offset, there, 1))
+        here, there = rec.offset + 1, there + 1
+
+    for fate in fates:
+        rec = Rec(here, value=b"value %d" % here)
+        kind, count = fate, 1
+        if fate == "hole":
+            here, count = here + 2, 0
+        elif fate == "marker":
+            there, count = there + 2, 0
+        elif fate == "fine":
+            kind = "compared"
+            copy(rec)
+        elif fate == "altered":
+            copy(rec, value=b"other")
+        elif fate == "swap":
+            kind, count = "out_of_order", 2
+            for offset in (here, here + 1):
+                copy(Rec(offset, value=b"value %d" % offset))
+            first, second = target[-2:]
+            target[-2:] = [replace(second, offset=first.offset), replace(first, offset=second.offset)]
+        elif fate == "missing":
+            source.append(rec)
+            here += 1
+        elif fate == "doubled" and runs:
+            target.append(copied(next(r for r in source if r.offset == runs[-1][0]), there))
+            there += 1
+        else:
+            kind = "unexpected"
+            target.append(Rec(there))
+            there += 1
+        if count:
+            expected[kind] = expected.get(kind, 0) + count
+    found = judge_pair(pair(runs, here, there), source, target, size=size)
+    assert counts(found) == expected
