@@ -40,6 +40,8 @@ _RESOURCES = {
 TROUBLE = (IsthmusError, kerrors.KafkaError, OSError, Fenced, Interrupted, Refused)
 _WRONG_LINK = (ClusterChanged, SameCluster)
 _APART = "tell them apart with rename, exclude it from all but one of them, or give each a loop rule"
+#: Seconds for a site to answer whose link is only asked about.
+_PATIENCE = 5.0
 #: An error names so many topics.
 _NAMED = 5
 
@@ -113,7 +115,7 @@ def clashes_of(config: Config, links: Iterable[Link]) -> Clashes:
     for link in rivals:
         if link.target in sites:
             with suppress(*TROUBLE), Cluster(config.sites[link.source], None, "isthmus-control") as source:
-                source.call(source.connect)
+                source.call(source.connect, _PATIENCE)
                 for topic in source.call(discover, source, link).values():
                     writers.setdefault((link.target, topic.target), set()).add(link.name)
     return {place: names for place, names in writers.items() if len(names) > 1 and names & without_rule}

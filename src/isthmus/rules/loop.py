@@ -18,8 +18,9 @@ import numpy as np
 from isthmus.config.loop import LONGEST_TIME, Loop, Override
 from isthmus.config.origin import Origin
 from isthmus.config.rename import fill
-from isthmus.records.kernels_cache import READ_BYTES, kernel
+from isthmus.records.kernels_cache import READ_BYTES, helper, kernel
 from isthmus.records.model import Bytes, Ints, Longs, Records
+from isthmus.records.wire import Number
 from isthmus.rules import Identities
 from isthmus.rules.born import (
     PROVENANCE,
@@ -41,6 +42,22 @@ FOREIGN, WHOLE, PARTS = range(3)
 #: The columns in which a header may stand, and their types for kernels.
 HeaderColumns = tuple[Bytes, Ints, Ints, Ints, Bytes, Longs, Ints]
 _HEADERS = f"{READ_BYTES}, int32[::1], int32[::1], int32[::1], {READ_BYTES}, int64[::1], int32[::1]"
+
+
+@helper
+def is_out(text: Any, value: Number, length: Number, how: Number, known: Any, known_start: Any, topic: Any) -> bool:
+    """Whether a record whose header has this value is left out."""
+    if how == PARTS:
+        id_length, topic_length, _ = split_provenance(text, value, length)
+        return (
+            id_length > 0
+            and among(text, value, id_length, known, known_start)
+            and (
+                len(topic) == 0
+                or (topic_length == len(topic) and same_bytes(text, value + id_length + 1, topic, 0, topic_length))
+            )
+        )
+    return how == FOREIGN or (length > 0 and among(text, value, length, known, known_start))
 
 
 @kernel(f"int64({_HEADERS}, {READ_BYTES}, int64, {READ_BYTES}, int64[::1], {READ_BYTES}, uint8[::1])")
@@ -65,28 +82,30 @@ def leave_out(
     """
     found = 0
     for row in range(len(start)):
-        if dropped[row] or count[row] + tail_count[row] == 0:
+        if dropped[row]:
             continue
-        own = True
-        at, value, length, _ = find_header(data, start[row], end[row], count[row], name)
-        if at < 0 and tail_count[row] > 0:
-            own = False
+        if count[row] > 0:
+            at, value, length, _ = find_header(data, start[row], end[row], count[row], name)
+            if at >= 0:
+                out = how == FOREIGN
+                if how == WHOLE:
+                    # Written out: a helper that is handed several arrays costs as much as finding the header.
+                    for number in range(len(known_start) - 1):
+                        size = known_start[number + 1] - known_start[number]
+                        if size == length and same_bytes(data, value, known, known_start[number], size):
+                            out = True
+                            break
+                elif how == PARTS:
+                    out = is_out(data, value, length, how, known, known_start, topic)
+                if out:
+                    dropped[row] = 1
+                    found += 1
+                continue
+        if tail_count[row] > 0:
             at, value, length, _ = find_header(tail, tail_start[row], tail_start[row + 1], tail_count[row], name)
-        if at < 0:
-            continue
-        text = data if own else tail
-        if how == PARTS:
-            id_length, topic_length, _ = split_provenance(text, value, length)
-            if id_length < 0 or not among(text, value, id_length, known, known_start):
-                continue
-            if len(topic) > 0 and not (
-                topic_length == len(topic) and same_bytes(text, value + id_length + 1, topic, 0, topic_length)
-            ):
-                continue
-        elif how == WHOLE and (length <= 0 or not among(text, value, length, known, known_start)):
-            continue
-        dropped[row] = 1
-        found += 1
+            if at >= 0 and is_out(tail, value, length, how, known, known_start, topic):
+                dropped[row] = 1
+                found += 1
     return found
 
 
