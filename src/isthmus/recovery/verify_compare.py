@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from isthmus.recovery.verify_digest import Digested, Digests
-from isthmus.recovery.verify_units import Longs, Unit
+from isthmus.recovery.verify_units import Longs, Unit, unpack
 
 Rows = npt.NDArray[np.bool_]
 
@@ -123,6 +124,11 @@ class _Judge:
         if not unit.seeded and there.identity.any():
             self.born_there = np.isin(there.identity, np.array(link.target_identities, np.uint64))
 
+    @cached_property
+    def copied(self) -> Longs:
+        """Source offsets that the map knows at all; needed only where something is wrong."""
+        return unpack(self.unit.copied)
+
     def judge(self) -> Judgement:
         if self._all_the_same():
             self.result.add("compared", len(self.here))
@@ -208,7 +214,7 @@ class _Judge:
         """Which wrong records are others of the same source partition: by their header, else by what they hold."""
         if not self.headers:
             return np.isin(digests, wanted[wrong])
-        other: Rows = (claims != offsets) & inside(self.unit.copied, claims)
+        other: Rows = (claims != offsets) & inside(self.copied, claims)
         near, row = _find(self.here.offset, claims)
         # What a header claims is believed only if the record that it names looks like this one, where that can be seen.
         return other & (~near | (self.here.digest[row] == digests) if len(self.here) else other)
@@ -275,7 +281,7 @@ class _Judge:
         gone &= ~looped
         if self.headers:
             strange = gone & (there.header != sources)
-            swapped = strange & inside(self.unit.copied, there.header)
+            swapped = strange & inside(self.copied, there.header)
             tell("out_of_order", "another record", swapped)
             tell("altered", "differs", strange & ~swapped)
             gone &= ~strange
@@ -310,7 +316,7 @@ class _Judge:
         outside &= ~looped
         if self.link.offset_header:
             claimed = outside & (there.header >= 0)
-            doubled = claimed & (there.header < pair.watermark) & inside(unit.copied, there.header)
+            doubled = claimed & (there.header < pair.watermark) & inside(self.copied, there.header)
             tell("doubled", "second copy", doubled)
             tell("unexpected", "strange header", claimed & ~doubled)
             outside &= ~claimed

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+import cramjam
 import numpy as np
 import numpy.typing as npt
 
@@ -103,8 +104,8 @@ class Unit:
     """Of this unit: what is to be compared."""
     ahead: Longs
     """Destination offsets of copies from behind the watermark."""
-    copied: Longs
-    """Source offsets that the map knows at all, as intervals."""
+    copied: bytes
+    """Source offsets that the map knows at all, as packed intervals."""
 
     @property
     def seeded(self) -> bool:
@@ -194,6 +195,17 @@ def spans_of(runs: Longs, column: int) -> Longs:
     return merged(np.stack([runs[:, column], runs[:, column] + runs[:, 2]], axis=1))
 
 
+def pack(spans: Longs) -> bytes:
+    """Intervals, small: those of a compacted partition are many, and every unit carries them."""
+    return bytes(cramjam.zstd.compress(np.diff(spans.ravel(), prepend=0).tobytes(), level=1))
+
+
+def unpack(packed: bytes) -> Longs:
+    """What was packed."""
+    differences = np.frombuffer(bytes(cramjam.zstd.decompress(packed)), np.int64)
+    return np.cumsum(differences, dtype=np.int64).reshape(-1, 2)
+
+
 def cut(pair: Pair, number: int, size: int) -> list[Unit]:
     """The units of a pair, in order, each of at most ``size`` offsets on a side; those with nothing to read are left out."""
     way = Way(pair)
@@ -201,7 +213,7 @@ def cut(pair: Pair, number: int, size: int) -> list[Unit]:
     if way.start[0] < pair.seeded < way.end[0]:
         marks.append(way.steps_to(pair.seeded))
     points = [way.point(mark) for mark in sorted(set(marks))] + [way.end]
-    copied = spans_of(pair.runs, 0)
+    copied = pack(spans_of(pair.runs, 0))
     ahead = spans_of(clipped(pair.runs, pair.watermark, 2**63 - 1), 1)
     units = []
     for (first, target_first), (end, target_end) in pairwise(points):

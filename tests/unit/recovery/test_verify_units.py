@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from verify_tools import pair
 
-from isthmus.recovery.verify_units import SMALLEST, Pair, Way, clipped, cut, cut_all, merged, shares
+from isthmus.recovery.verify_units import SMALLEST, Pair, Way, clipped, cut, cut_all, merged, pack, shares, unpack
 
 Steps = list[tuple[int, int, int]]
 
@@ -111,6 +111,7 @@ def test_a_sample_is_spread_and_as_large_as_asked_for() -> None:
 def test_intervals_are_merged(spans: list[tuple[int, int]], expected: list[tuple[int, int]]) -> None:
     found = merged(np.array(spans, np.int64).reshape(-1, 2))
     assert [tuple(span) for span in found.tolist()] == expected
+    assert np.array_equal(unpack(pack(found)), found)
 
 
 def test_nothing_to_compare_is_no_unit() -> None:
