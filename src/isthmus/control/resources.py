@@ -81,21 +81,8 @@ def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None
             changes: list[Change] = []
             for resource in resources(only):
                 changes += without_clashes(ends.loop.run(planned, resource, ends), link, clashes)
-            plans.append(Plan(link, _not_waiting(changes)))
+            plans.append(Plan(link, changes))
     return plans
-
-
-def _not_waiting(changes: list[Change]) -> list[Change]:
-    """A group's position in a topic that this very plan creates is not blocked: it follows the topic's records."""
-    created = {change.name for change in changes if change.resource == "topics" and change.action == "create"}
-    return [
-        replace(change, action="keep", why=f"{change.why}; it follows the records")
-        if change.resource == "groups"
-        and change.action == "blocked"
-        and change.name.rpartition(" ")[2].rpartition("[")[0] in created
-        else change
-        for change in changes
-    ]
 
 
 Clashes = dict[tuple[str, str], set[str]]
