@@ -12,6 +12,8 @@ from isthmus.cli.link_table import link_table
 from isthmus.cli.links import chosen_links
 from isthmus.config import load
 
+REACH_SECONDS = 10.0
+
 
 def register(app: typer.Typer) -> None:
     app.command(epilog=examples("isthmus status", "isthmus status orders --watch", "isthmus status --json"))(status)
@@ -28,7 +30,8 @@ def status(
 ) -> None:
     """Show each link's partitions: position, log end, lag, rates, and why a partition stands still.
 
-    Exits with 6 if one does. With --json and --watch, one document a line.
+    Exits with 6 if one does, with 4 if a site does not answer: what the other one knows is shown all the same. With --json and
+    --watch, one document a line.
     """
     loaded = load(config)
     from isthmus.engine.snapshot import Observer
@@ -38,8 +41,7 @@ def status(
         Observer(link, loaded.sites[link.source], loaded.sites[link.target]) for link in chosen_links(loaded, links)
     ]
     try:
-        for observer in observers:
-            observer.connect(10)
+        away = [error for observer in observers for error in observer.reach(REACH_SECONDS)]
         while True:
             states = [observer.look() for observer in observers]
             if json:
@@ -55,6 +57,10 @@ def status(
     finally:
         for observer in observers:
             observer.close()
+    if away:
+        if json:
+            raise typer.Exit(away[0].exit_code)
+        raise away[0]
     standing = sum(len(state.faults) for state in states)
     if standing:
         if json:

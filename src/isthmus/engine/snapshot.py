@@ -17,7 +17,7 @@ from isthmus.engine import state
 from isthmus.engine.plan import discover
 from isthmus.engine.report import PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
-from isthmus.errors import IsthmusError
+from isthmus.errors import ConnectionFailed, IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
 from isthmus.kafka.offsets import LATEST, Partition, group_offsets, list_offsets
@@ -104,6 +104,16 @@ class Observer:
         self._loop.run(self.source.connect, timeout)
         self._loop.run(self.target.connect, timeout)
         return self
+
+    def reach(self, timeout: float) -> list[ConnectionFailed]:
+        """Connect to what answers, and say what does not; what there is can be looked at all the same."""
+        away = []
+        for cluster in (self.source, self.target):
+            try:
+                self._loop.run(cluster.connect, timeout)
+            except ConnectionFailed as error:
+                away.append(error)
+        return away
 
     def close(self) -> None:
         self.source.close()

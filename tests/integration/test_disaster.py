@@ -1,0 +1,201 @@
+"""A site dies for real, under load, with consumers attached; and everything that brings it back.
+
+Each test leaves both sites up, the same, and in service as they were. What is where is told by confluent-kafka (disaster.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions
+from disaster import PARTITIONS, Killed, Reader, Traffic, World, dying, in_order, judge, values
+from links import admin, configure, create_topic, isthmus, new_name, read, status, wait_for
+
+from isthmus.sandbox import KafkaSite
+
+TWO_WAY = {
+    "loop": "returning",
+    "commit_interval": "100ms",
+    "sync": {"groups": {"include": "/.*/", "only_empty": False, "interval": "1s"}},
+}
+
+
+@pytest.fixture(scope="module")
+def pair(make_module_site: Callable[..., KafkaSite]) -> tuple[KafkaSite, KafkaSite]:
+    east, west = (make_module_site(name, wait=False) for name in ("east-dr", "west-dr"))
+    east.wait()
+    west.wait()
+    return east, west
+
+
+@pytest.fixture(scope="module")
+def world(pair: tuple[KafkaSite, KafkaSite]) -> Iterator[World]:
+    """Two sites that are both written to."""
+    east, west = pair
+    topic = new_name("orders")
+    create_topic(east, topic, PARTITIONS)
+    create_topic(west, topic, PARTITIONS)
+    setup = configure(
+        {east.name: east, west.name: west},
+        {
+            "there": {"from": east.name, "to": west.name, "topics": [topic], **TWO_WAY},
+            "back": {"from": west.name, "to": east.name, "topics": [topic], **TWO_WAY},
+        },
+    )
+    made = World(east, west, topic, setup)
+    made.start()
+    yield made
+    made.stop()
+
+
+def settled(world: World) -> None:
+    """All that is written has been copied, both ways."""
+
+    def still() -> bool:
+        return all(status(world.setup, link)["lag"] == 0 for link in world.setup.config.links)
+
+    wait_for(still, "both links to catch up", 90)
+
+
+def positions(site: KafkaSite, group: str) -> dict[int, int]:
+    """Where a group stands at a site, by partition."""
+    found = admin(site).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
+    return {p.partition: p.offset for p in found.topic_partitions}
+
+
+def stands(world: World, link: str) -> str:
+    """A link's state, also while one of its sites is dead."""
+    return str(isthmus(world.setup, "status", link, "--json").document[0]["state"])
+
+
+def in_service(world: World, link: str) -> bool:
+    return bool(status(world.setup, link)["state"] == "running")
+
+
+def test_a_site_dies_and_returns_with_its_data(world: World) -> None:
+    east, west, group = world.east, world.west, new_name("billing")
+    wait_for(lambda: in_service(world, "there") and in_service(world, "back"), "both links to run", 90)
+    with Traffic(west, world.topic, "w1") as at_west:
+        with Traffic(east, world.topic, "e1") as at_east, Reader(east, world.topic, group) as reader:
+            wait_for(lambda: at_east.count > 600 and len(reader.committed) > 300, "traffic and a reader")
+            wait_for(lambda: positions(west, group), "the group's position at west")
+            world.kill(east)
+            time.sleep(1)
+        report = world.done("failover", east.name, "--to", west.name, "--emergency")
+        assert report["mode"] == "emergency"
+        assert report["rto_seconds"] > 0
+        assert report["clients"]["bootstrap"] == west.bootstrap
+        assert group in report["clients"]["groups"]
+        assert stands(world, "there") == "held"
+        print(report)
+
+        # The group goes on at west: with nothing skipped of what is there, and nothing read again that it had committed but for what
+        # the last look at its position did not know yet.
+        settled_there = {v for found in values(read(west, world.topic)).values() for v in found}
+        with Reader(west, world.topic, group) as going_on:
+            with Traffic(west, world.topic, "w2") as later:
+                wait_for(lambda: later.count > 200, "traffic after the failover")
+            wait_for(lambda: settled_there <= set(reader.committed) | set(going_on.seen), "the group to go on", 60)
+        lost = {v for found in at_east.acked.values() for v in found} - settled_there
+        assert len(lost) <= report["rpo_records"] + at_east.count, "more lost than was declared"
+    assert going_on.seen, "the group has read nothing at west"
+
+    east.start()
+    wait_for(lambda: world.command("sites", "list").code == 0, "east to answer", 60)
+    home = world.done("failback", east.name)
+    assert home["stranded_records"] == len(lost)
+    settled(world)
+    assert judge(world, at_east, at_west, later) >= at_east.count + at_west.count + later.count
+    for traffic in (at_east, at_west, later):
+        in_order(values(read(east, world.topic)), traffic.stem)
+    assert status(world.setup, "there")["state"] == "running"
+
+
+def test_a_planned_switch_and_back_ten_times(world: World) -> None:
+    east, west = world.east, world.west
+    settled(world)
+    written = []
+    for number in range(5):
+        for old, new in ((east, west), (west, east)):
+            with Traffic(old, world.topic, f"s{number}{old.name}") as traffic:
+                wait_for(lambda traffic=traffic: traffic.count > 60, "some traffic")
+            report = world.done("failover", old.name, "--to", new.name, "--planned")
+            assert report["rpo_records"] == 0
+            written.append(traffic)
+    settled(world)
+    judge(world, *written)
+    for link in world.setup.config.links:
+        assert isthmus(world.setup, "verify", link).code == 0
+
+
+def test_a_site_dies_with_its_data_and_is_rebuilt_under_traffic(world: World) -> None:
+    east, west, group = world.east, world.west, new_name("ledger")
+    with Traffic(east, world.topic, "e3") as at_east, Traffic(west, world.topic, "w3") as at_west:
+        with Reader(west, world.topic, group) as reader:
+            wait_for(lambda: at_east.count > 300 and len(reader.committed) > 300, "traffic and a reader")
+        world.kill(east)
+        at_east.stop()
+        world.done("failover", east.name, "--to", west.name, "--emergency")
+        survived = {v for found in values(read(west, world.topic)).values() for v in found}
+        lost = {v for found in at_east.acked.values() for v in found} - survived
+        east.wipe()
+        refused = world.command("failback", east.name)
+        assert refused.code == 6
+        assert "reseed" in refused.out
+        seeded = world.done("reseed", east.name, "--from", west.name)
+        assert seeded["steps"][-1]["step"] == "verify"
+        wait_for(lambda: in_service(world, "there") and in_service(world, "back"), "both links to go on", 90)
+        with Traffic(east, world.topic, "e4") as again:
+            wait_for(lambda: again.count > 200, "traffic at the rebuilt site")
+    settled(world)
+    judge(world, at_east, at_west, again, but=lost)
+    # As before the outage: east's own records have no origin there, west's have.
+    for records, home in ((read(east, world.topic), east), (read(west, world.topic), west)):
+        for found in records.values():
+            for record in found:
+                born_here = (record.value or b"").startswith(b"e") == (home is east)
+                if (record.value or b"")[:2] in (b"e3", b"w3", b"e4"):
+                    assert born_here == (not any(key == "isthmus-origin" for key, _ in record.headers)), record
+    for traffic in (at_west, again):
+        in_order(values(read(east, world.topic)), traffic.stem)
+    world.done("failback", east.name)
+
+
+@pytest.mark.parametrize("kind", ["failover", "failback", "reseed"])
+def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each operation dies before and after each of its steps is written, and goes on when it is given again."""
+    east, west = world.east, world.west
+    settled(world)
+    with Traffic(east, world.topic, f"k{kind}") as traffic:
+        wait_for(lambda: traffic.count > 60, "some traffic")
+    settled(world)
+    commands: dict[str, list[str]] = {
+        "failover": ["failover", east.name, "--to", west.name, "--planned"],
+        "failback": ["failback", east.name, "--no-verify"],
+        "reseed": ["reseed", east.name, "--from", west.name, "--no-verify"],
+    }
+    if kind == "failback":
+        world.done("failover", east.name, "--to", west.name, "--emergency")
+    if kind == "reseed":
+        world.kill(east)
+        world.done("failover", east.name, "--to", west.name, "--emergency")
+        east.wipe()
+    reports: list[Any] = []
+    with dying(monkeypatch) as deaths:
+        for _ in range(60):
+            try:
+                reports.append(world.done(*commands[kind]))
+                break
+            except Killed:
+                continue
+    assert reports, f"not done after {deaths[0]} deaths"
+    assert deaths[0] >= 2 * (len(reports[0]["steps"]) - 1)
+    if kind == "failover":
+        world.done("failback", east.name, "--no-verify")
+    settled(world)
+    judge(world, traffic)
+    for link in world.setup.config.links:
+        assert isthmus(world.setup, "verify", link).code == 0
