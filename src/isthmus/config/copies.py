@@ -3,6 +3,7 @@
 Invariants:
 - only names are judged, not whether anything was copied: a topic called as a link would call its copies is a copy, also when the link has left
   it out since;
+- a fixed name says nothing: a link that brings ``eu.orders`` home as ``orders`` does not make a copy of the original;
 - a name that passed through links which keep names says what it said before; a chain of links is followed back to where it came from.
 """
 
@@ -52,7 +53,7 @@ class Copies(NamedTuple):
                 if new and via is not None:
                     return via
                 state = (way.source, inner, new, via)
-                if inner and state not in seen:
+                if state not in seen:
                     seen.add(state)
                     todo.append(state)
         return None
@@ -68,11 +69,9 @@ def _expression(template: str) -> re.Pattern[str]:
 
 
 def unfilled(template: str, name: str) -> str | None:
-    """The topic that a template has made this name of; empty if the template does not tell, None if it is not its work."""
+    """The topic that a template has made this name of; None if that is not its work, or if it does not tell."""
     match = _expression(template).fullmatch(name)
-    if match is None:
-        return None
-    return match.groupdict().get("topic", "")
+    return match["topic"] if match is not None and _SAME in template else None
 
 
 def ways_of(links: Iterable[Mapping[str, Any]]) -> tuple[Way, ...]:

@@ -209,8 +209,9 @@ def test_returning_refuses_what_came_from_the_destination_and_foreign_everything
 
 
 def test_a_name_that_is_included_as_such_is_meant() -> None:
-    link = topics("ba", "a b returning topics: [x], rename: 'a.{topic}'", "b a returning topics: [a.x], rename: x")
-    assert link.topics.matches("a.x")
+    links = ["a b returning topics: [/.*/], rename: 'a.{topic}'", "b a returning topics: [a.x], rename: x"]
+    assert topics("ba", *links).topics.matches("a.x")
+    assert topics("ab", *links).topics.matches("x")  # which the other link writes, too
 
 
 def test_a_link_of_code_is_not_changed_by_a_file() -> None:
@@ -234,7 +235,7 @@ def test_a_link_of_code_is_not_changed_by_a_file() -> None:
         ("a.{topic}", "b.x", None),
         ("{topic}-{topic}", "x-x", "x"),
         ("{topic}-{topic}", "x-y", None),
-        ("all", "all", ""),
+        ("all", "all", None),
         ("all", "x", None),
     ],
 )

@@ -83,16 +83,12 @@ def test_a_built_in_rule_that_does_not_exist() -> None:
         ("eu.{topic}", "orders", "eu.orders"),
         ("{topic}-copy", "a{topic}b", "a{topic}b-copy"),
         ("x{y}{topic}", "orders", "x{y}orders"),
+        ("all", "orders", "all"),
+        ("{topic}-{topic}", "orders", "orders-orders"),
     ],
 )
 def test_rename(pattern: str, name: str, expected: str) -> None:
     assert destination_topic(compile_rules(Link(pattern)), name) == expected
-
-
-@pytest.mark.parametrize("pattern", ["", "fixed", "{topic}{topic}", "{Topic}"])
-def test_a_pattern_that_would_put_topics_together_is_refused(pattern: str) -> None:
-    with pytest.raises(ConfigError, match="exactly once"):
-        compile_rules(Link(pattern))
 
 
 # --- pairs of input and output ------------------------------------------------------------------------
