@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions
 from disaster import PARTITIONS, Killed, Reader, Traffic, World, dying, in_order, judge, values
-from links import admin, configure, create_topic, isthmus, new_name, read, status, wait_for
+from links import configure, create_topic, isthmus, new_name, read, status, wait_for
+from readers import positions
 
 from isthmus.sandbox import KafkaSite
 
@@ -58,12 +58,6 @@ def settled(world: World) -> None:
         return all(status(world.setup, link)["lag"] == 0 for link in world.setup.config.links)
 
     wait_for(still, "both links to catch up", 90)
-
-
-def positions(site: KafkaSite, group: str) -> dict[int, int]:
-    """Where a group stands at a site, by partition."""
-    found = admin(site).list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(10)
-    return {p.partition: p.offset for p in found.topic_partitions}
 
 
 def stands(world: World, link: str) -> str:

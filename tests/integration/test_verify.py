@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -313,7 +313,6 @@ def test_retention_and_compaction_on_both_sides(east: KafkaSite, west: KafkaSite
     produce(east, compacted, [Message(b"v%d" % n, b"key-%d" % (n % 50)) for n in range(500)])
     produce(east, expiring, [Message(b"v%d" % n, b"k", partition=n % 2) for n in range(200)])
     copy_until_caught_up(setup)
-    assert counts(compare(setup)) == {"compared": 700}
     delete_records(east, expiring, {0: 30})
     delete_records(west, expiring, {0: 10, 1: 40})
     producer = producer_of(east)
@@ -364,10 +363,10 @@ def test_rules_names_and_starts(
     with pytest.raises(UnknownLink, match="has it ever run"):
         compare(setup)
     copy_until_caught_up(setup)
-    middle = datetime.fromtimestamp(1_800_000_000, UTC)
+    middle = datetime.now(UTC).replace(microsecond=0) + timedelta(minutes=1)
     with transaction(east, commit=False) as producer:
         send(producer, topic, numbered(20))
-    stamp = 1_800_000_000_000
+    stamp = int(middle.timestamp() * 1000)
     messages = [Message(b"%d" % n, b"drop" if n % 5 == 0 else b"key", timestamp=stamp + n - 50) for n in range(100)]
     produce(east, topic, messages)
     produce(east, other, messages)
@@ -432,7 +431,7 @@ def test_ranges_with_a_story(
         assert counts(report) == {"compared": 36, "missing": 1, "stranded": 3}
         assert at(report, "missing") == [(0, 13, -1)]
         tell("stranded", None)
-        tell("seeded", {"source": 12})
+        tell("seeded", {"ranges": [[0, 12]]})
         report = compare(setup)
         assert counts(report) == {"compared": 36, "missing": 2, "unexpected": 2}
         assert at(report, "unexpected") == [(0, 10, -1), (0, 11, -1)]

@@ -29,10 +29,8 @@ from isthmus.kafka.groups import list_groups, offsets_of_groups
 from isthmus.kafka.offsets import LATEST, list_offsets
 from isthmus.recovery.fencing import How, run_hook
 from isthmus.recovery.stage import Stage
-from isthmus.recovery.standing import standing
+from isthmus.recovery.standing import SERVED, standing
 
-# That a site was ever in service in place of the source: records that were written there then are its own.
-SERVED = ("site", "served")
 HOOK = "hook-fence/"
 
 

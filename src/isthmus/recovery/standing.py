@@ -24,6 +24,9 @@ from isthmus.kafka.offsets import LATEST, Partition, group_offsets, list_offsets
 from isthmus.kafka.peek import Glimpse, peek
 from isthmus.kafka.read import read_to_end
 
+# What a link remembers of its destination: that it was ever in service in place of the source. What was written there then is its own.
+SERVED = ("site", "served")
+
 
 @dataclass(slots=True)
 class Standing:

@@ -35,6 +35,7 @@ from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
 from isthmus.kafka.read import read_to_end
+from isthmus.recovery.standing import SERVED
 from isthmus.recovery.verify_units import Longs, Pair, merged, no_runs, no_spans, spans_of
 from isthmus.rules import Identities
 
@@ -98,7 +99,7 @@ async def survey(
     reader.written = {
         topic.target
         for topic in topics.values()
-        if PROMOTED in reader.memory or _takes_writes(config, link, topic.target)
+        if PROMOTED in reader.memory or SERVED in reader.memory or _takes_writes(config, link, topic.target)
     }
     for key in keys:
         reader.look(key, targets.get(key), found)
@@ -326,10 +327,6 @@ class _Reader:
             first = max(first, watermark if since < 0 else min(since, watermark))
             place = mapped.translate(first)
             target_first = max(target_first, place.offset if place.copied else explained)
-        memory = f"{name}/{partition}"
-        seeded: dict[str, Any] = self.memory.get((SEEDED, memory)) or {}
-        stranded: dict[str, Any] = self.memory.get((STRANDED, memory)) or {}
-        ranges = stranded.get("ranges") or []
         return Pair(
             name,
             partition,
@@ -345,12 +342,17 @@ class _Reader:
             self._expected_from(key, mine, fitting, watermark),
             runs,
             self.others.get(target, no_spans()),
-            int(seeded.get("source", 0)),
-            merged(np.array(ranges, np.int64)) if ranges else no_spans(),
+            self._ranges(SEEDED, key),
+            self._ranges(STRANDED, key),
             name in self.compacted["source"],
             target[0] in self.compacted["target"],
             target[0] in self.written,
         )
+
+    def _ranges(self, kind: str, key: Partition) -> Longs:
+        """Source ranges that did not go the usual way, as the link remembers them."""
+        ranges = (self.memory.get((kind, f"{key[0]}/{key[1]}")) or {}).get("ranges") or []
+        return merged(np.array(ranges, np.int64)) if ranges else no_spans()
 
     def _expected_from(self, key: Partition, mine: list[_Chunk], fitting: list[_Chunk], watermark: int) -> int:
         """Where the link began with this partition, in the topic to which it copies now."""

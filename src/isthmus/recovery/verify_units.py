@@ -71,8 +71,8 @@ class Pair:
     """The map, all of it."""
     others: Longs = field(default_factory=no_spans)
     """Destination offsets that another link, or an earlier incarnation of the source, explains."""
-    seeded: int = 0
-    """Source offsets before it were seeded."""
+    seeded: Longs = field(default_factory=no_spans)
+    """Source offsets that both sides got another way than by the link."""
     stranded: Longs = field(default_factory=no_spans)
     """Source offsets that were set aside."""
     source_compacted: bool = False
@@ -109,7 +109,7 @@ class Unit:
 
     @property
     def seeded(self) -> bool:
-        return self.end <= self.pair.seeded
+        return bool(len(self.pair.seeded))
 
     @property
     def steps(self) -> int:
@@ -210,8 +210,7 @@ def cut(pair: Pair, number: int, size: int) -> list[Unit]:
     """The units of a pair, in order, each of at most ``size`` offsets on a side; those with nothing to read are left out."""
     way = Way(pair)
     marks = list(range(0, way.steps, 2 * size))
-    if way.start[0] < pair.seeded < way.end[0]:
-        marks.append(way.steps_to(pair.seeded))
+    marks += [way.steps_to(edge) for edge in pair.seeded.ravel().tolist() if way.start[0] < edge < way.end[0]]
     points = [way.point(mark) for mark in sorted(set(marks))] + [way.end]
     copied = pack(spans_of(pair.runs, 0))
     ahead = spans_of(clipped(pair.runs, pair.watermark, 2**63 - 1), 1)
@@ -223,6 +222,7 @@ def cut(pair: Pair, number: int, size: int) -> list[Unit]:
             pair,
             runs=no_runs(),
             others=overlapping(pair.others, target_first, target_end),
+            seeded=overlapping(pair.seeded, first, end),
             stranded=overlapping(pair.stranded, first, end),
         )
         runs = clipped(way.runs, first, end)

@@ -182,12 +182,13 @@ def test_a_seeded_range(size: int) -> None:
     """Up to 10 the destination was where these came from: headers that links add may be on either side."""
     here = [replace(r, headers=(*r.headers, (ORIGIN.encode(), b"west"))) if r.offset < 5 else r for r in SOURCE]
     there = [replace(rec, headers=rec.headers[:1]) if rec.offset < 10 else rec for rec in TARGET]
-    known = replace(KNOWN, seeded=10)
+    seeded = np.array([[0, 10]], np.int64)
+    known = replace(KNOWN, seeded=seeded)
     assert counts(judge_pair(known, here, there, size=size)) == {"compared": 20}
     there[3] = replace(there[3], value=b"other")
     found = judge_pair(known, here, there, size=size)
     assert counts(found) == {"compared": 19, "altered": 1}
-    holes = pair([(0, 0, 9), (10, 11, 10)], 20, 22, seeded=10)
+    holes = pair([(0, 0, 9), (10, 11, 10)], 20, 22, seeded=seeded)
     found = judge_pair(holes, here[:3] + SOURCE[3:], [r for r in TARGET if r.offset != 9], size=size)
     assert counts(found) == {"compared": 19, "unexpected": 1}
     assert found.offenders[0][:3] == ("unexpected", "not seeded", 9)
