@@ -208,6 +208,17 @@ def test_what_cannot_be_is_blocked_and_explained(east: KafkaSite, west: KafkaSit
         refuse_clashes(clashing.config, [clashing.link])
     refuse_clashes(setup.config, [setup.link])
 
+    # Two links that would copy one topic to each other for ever, as only the sites can tell.
+    ways = ((east, west, f"/(){absurd}\\1/"), (west, east, f"/(){absurd}\\1()/"))
+    round_and_round = configure(
+        {east.name: east, west.name: west},
+        {new_name(): {"from": a.name, "to": b.name, "topics": [entry], "sync": ALONE} for a, b, entry in ways},
+    )
+    with pytest.raises(ConfigError, match=f'what is born at site "west" in topic "{absurd}" comes home'):
+        refuse_clashes(round_and_round.config, [round_and_round.link])
+    answer = isthmus(round_and_round, "plan")
+    assert (answer.code, "comes home" in answer.err) == (3, True), answer
+
 
 def test_an_apply_that_dies_half_way(
     east: KafkaSite, west: KafkaSite, unique_topic: Name, monkeypatch: pytest.MonkeyPatch

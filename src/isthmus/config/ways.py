@@ -1,8 +1,8 @@
 """Follows records along the links of a file, before anything runs: none may reach a site twice, or come home.
 
 Invariants:
-- what is followed are names that topics may have: those that links include by name, and examples of what their expressions match. So
-  what is found can happen; what no example shows is not found;
+- what is followed are names that topics may have: those that links include by name, and examples of what their expressions match, alone and
+  two of them put together. So what is found can happen; what no example shows is found when the sites' own topics are followed;
 - a link passes a record on as its rules would: by name (``topics``, and copies that a loop rule refuses), and by the origin header that the
   record has by then. Overrides do not count: they are exceptions. Links that re-seed a site (``invert``) are left out;
 - each mistake stands at the one link that has to change, with both ways and the rule to set.
@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,6 +23,8 @@ from isthmus.config.origin import Origin
 from isthmus.config.patterns import is_pattern, matches_any
 from isthmus.config.rename import fill
 
+#: So many examples of each expression are put together with those of the others.
+_JOINED = 2
 _NEEDED = ("name", "source", "target", "topics", "rename", "origin", "loop", "rules")
 _HINTS = {
     "returning": "set loop: returning",
@@ -104,12 +106,25 @@ class _Step:
         return Stop(self.target, self.renamed(stop.topic), origins, (*stop.path, self.name))
 
 
-def check_ways(links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
-    """What would go round, or arrive twice; and links that would not understand each other's origins."""
+def check_ways(links: Mapping[str, Mapping[str, Any]], topics: Iterable[str] = ()) -> list[Problem]:
+    """What would go round, or arrive twice; and links that would not understand each other's origins.
+
+    ``topics`` are names to follow besides those that the links give away themselves.
+    """
     whole = {
         name: link for name, link in links.items() if set(_NEEDED) <= set(link) and link["source"] != link["target"]
     }
-    return [*_check_styles(whole), *_Walk(_steps(whole)).problems()]
+    return [*_check_styles(whole), *_Walk(_steps(whole)).problems(topics)]
+
+
+def depends_on_names(links: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether something might go round if expressions matched more than their examples show. Links with loop rules, and links that
+    lead one way, leave no doubt."""
+    steps = _steps(links)
+    for step in steps.values():
+        if step.patterns:
+            step.patterns, step.exclude, step.copies = ["/.*/"], [], None
+    return bool(_Walk(steps).problems(()))
 
 
 def _steps(links: Mapping[str, Mapping[str, Any]]) -> dict[str, _Step]:
@@ -145,16 +160,19 @@ class _Walk:
         # By link: the rule that it needs, and what happens without.
         self._found: dict[str, _Found] = {}
 
-    def problems(self) -> list[Problem]:
+    def problems(self, topics: Iterable[str]) -> list[Problem]:
         """One problem for each link that has to change."""
-        names = dict.fromkeys(
-            name
-            for step in self._steps.values()
-            for entries in (sorted(step.names), *(examples(entry) or (entry,) for entry in step.patterns))
-            for name in entries
-        )
+        patterns = {entry: examples(entry) for step in self._steps.values() for entry in step.patterns}
+        shown = [name for found in patterns.values() for name in found[:_JOINED]]
+        names = [
+            *(name for step in self._steps.values() for name in sorted(step.names)),
+            *(name for entry, found in patterns.items() for name in found or (entry,)),
+            # What begins as one expression wants it may end as another one does.
+            *(one + other for one in shown for other in shown),
+            *topics,
+        ]
         for site in self._leaving:
-            for name in names:
+            for name in dict.fromkeys(names):
                 if any(step.takes(name) for step in self._leaving[site]):
                     self._follow(site, name)
         return [

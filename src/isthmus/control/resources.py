@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 import kafka.errors as kerrors
 
 from isthmus.config import Config, Link
+from isthmus.config.names import is_internal
+from isthmus.config.ways import check_ways, depends_on_names
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.meter import METER
@@ -74,6 +76,7 @@ class Plan:
 
 def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None = None) -> list[Plan]:
     """The plans of several links, with topics that two links would write refused."""
+    refuse_loops(config)
     clashes = clashes_of(config, links)
     plans = []
     for link in links:
@@ -108,8 +111,25 @@ def clashes_of(config: Config, links: Iterable[Link]) -> Clashes:
     return {place: names for place, names in writers.items() if len(names) > 1 and names & without_rule}
 
 
+def refuse_loops(config: Config) -> None:
+    """Raise ``ConfigError`` if a topic that is there now would go round, which the file alone did not show."""
+    links = {link.name: link.__dict__ for link in config.links.values()}
+    if not depends_on_names(links):
+        return
+    topics: set[str] = set()
+    for name in {link.source for link in config.links.values()}:
+        with suppress(*TROUBLE), Cluster(config.sites[name], None, "isthmus-control") as site:
+            site.call(site.connect, _PATIENCE)
+            topics.update(each for each in site.call(site.metadata, None).topics if not is_internal(each))
+    problems = check_ways(links, sorted(topics))
+    if problems:
+        raise ConfigError("\n".join(f"link {p.loc[1]}: {p.problem}; {p.hint}" for p in problems))
+
+
 def refuse_clashes(config: Config, names: Iterable[str]) -> None:
-    """Raise ``ConfigError`` if one of these links would write a topic together with another link that may not."""
+    """Raise ``ConfigError`` if one of these links would write a topic together with another link that may not, or if records
+    would go round."""
+    refuse_loops(config)
     links = [config.link(name) for name in names]
     wanted = {link.name for link in links}
     found = [

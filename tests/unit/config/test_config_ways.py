@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import re
+from typing import Any
 
 import pytest
 
 from isthmus.config import Link, loads
 from isthmus.config.copies import Copies, Way, unfilled
 from isthmus.config.examples import examples
+from isthmus.config.ways import check_ways, depends_on_names
 from isthmus.errors import ConfigError
 
 EVERYTHING = "[/.*/]"
@@ -126,6 +128,7 @@ def test_two_ways_to_one_site() -> None:
         ("topics: {include: [/.*/], exclude: [x]}", "topics: [x]", False),
         ("topics: ['/dc1-.*/']", "topics: ['/dc2-.*/']", False),
         ("topics: ['/(dc1|dc2)-.*/']", "topics: ['/dc2-.*/']", True),
+        ("topics: ['/orders-.*/']", "topics: ['/.*-eu/']", True),
         # An expression that has no example is compared as it stands.
         (r"topics: ['/(a)(b)\1\2/']", r"topics: ['/(a)(b)\1\2/']", True),
         ("topics: [x], rename: y", "topics: [y]", True),
@@ -159,6 +162,21 @@ def test_the_same_topic_only() -> None:
     # It may come home under another name, once; and what would grow for ever is known by its name.
     assert told(f"a b {both}", f"b a {both} rename: 'back.{{topic}}'") == []
     assert told(f"a b {both} topics: [/.*/]", f"b a {both} topics: [/.*/], rename: 'back.{{topic}}'") == []
+
+
+def test_names_that_only_the_sites_know() -> None:
+    def fields(*links: str) -> dict[str, dict[str, Any]]:
+        return {name: link.__dict__ for name, link in loads(text_of(*links)).links.items()}
+
+    hidden = fields(r"a b off topics: ['/(x)y\1/']", "b a off topics: ['/x[^x]x/']")
+    assert check_ways(hidden, ["xax", "y"]) == []
+    assert {problem.loc[1] for problem in check_ways(hidden, ["xyx"])} == {"ab", "ba"}
+    assert depends_on_names(hidden)
+    # No name can make these go round.
+    everything = "topics: [/.*/]"
+    assert not depends_on_names(fields(f"a b returning {everything}", f"b a returning {everything}"))
+    assert not depends_on_names(fields(f"a b off {everything}", f"b c off {everything}"))
+    assert not depends_on_names(fields("a b off topics: [x]", "b a off topics: [y]"))
 
 
 def test_a_link_that_seeds_again_is_not_followed() -> None:
