@@ -112,11 +112,15 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def stop(self) -> None:
+    def stop(self, dead: bool = False) -> None:
+        """Leave the group. A client of a dead site takes until the site is back, and is not waited for."""
         if not self._stop.is_set():
             self._stop.set()
             self._thread.join(30)
-            self._consumer.close()
+            closing = threading.Thread(target=self._consumer.close, daemon=True)
+            closing.start()
+            if not dead:
+                closing.join(30)
 
     def _told(self, error: KafkaError | None, _: Any) -> None:
         """Commits are answered in the order in which they were sent."""

@@ -78,6 +78,7 @@ def test_a_site_dies_and_returns_with_its_data(world: World) -> None:
             wait_for(lambda: positions(west, group), "the group's position at west")
             world.kill(east)
             time.sleep(1)
+            reader.stop(dead=True)
         report = world.done("failover", east.name, "--to", west.name, "--emergency")
         assert report["mode"] == "emergency"
         assert report["rto_seconds"] > 0

@@ -4,6 +4,7 @@ Invariants:
 - one thread with connections of its own does all of it; the driver only reads its news, so nothing here can hold up
   the data or the look at it;
 - a resource that fails is told of once, and tried again; what it left undone is in its next plan;
+- a held link's resources rest with it;
 - topics are not kept here: the planner of leases creates and grows them the moment they are needed (topics.py);
 - the age of what was waiting before the run began is looked at as well (backlog.py), until it is copied.
 """
@@ -21,6 +22,7 @@ from isthmus.control.backlog import Backlog
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.resources import TROUBLE, applied, planned, resources
+from isthmus.engine.steer import read_control
 
 KEPT = ("configs", "acls", "schemas", "groups")
 # Trouble is looked at again after this long, however rarely the resource is compared otherwise.
@@ -108,6 +110,8 @@ class Keeper:
         """Compare and mend once; whether it went through."""
         try:
             ends = self._connect()
+            if ends.loop.run(read_control, ends.target, self._link.name).held:
+                return True  # its source is out of service: what it has is not what should be
             changes = ends.loop.run(planned, resource, ends)
             outcomes = ends.loop.run(applied, resource, ends, changes)
         except Exception as error:
