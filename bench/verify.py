@@ -5,7 +5,6 @@ Each row is the median of some rounds. A pair counts once, though it is read twi
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -63,10 +62,10 @@ def _row(
     command = [sys.executable, "-m", "isthmus.cli", "run", link, "--until-caught-up", "--config", str(path)]
     subprocess.run(command, check=True, capture_output=True)
     spark = Spark(config.spark_options(link), cores())
-    spark.context()
-    brokers = [broker.pid for site in (east, west) for broker in site.brokers]
+    # Spark's Java process and its Python workers; what stays here only waits for them.
+    meter = Meter(spark.context()._gateway.proc.pid, 0.2)
+    brokers = [broker.pid for site in (east, west) for broker in site.brokers if broker.pid is not None]
     rounds: list[Row] = []
-    meter = Meter(os.getpid(), 0.2)
     try:
         for _ in range(ROUNDS):
             cpu, broker_cpu, began = meter.now(), cpu_seconds(brokers), time.monotonic()

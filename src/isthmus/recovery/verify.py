@@ -29,7 +29,7 @@ from isthmus.recovery.verify_look import look
 from isthmus.recovery.verify_read import Comparison, Errand, Outcome
 from isthmus.recovery.verify_report import Report, add_up
 from isthmus.recovery.verify_survey import Survey, survey
-from isthmus.recovery.verify_units import TASKS_PER_CORE, Unit, cut_all, shares
+from isthmus.recovery.verify_units import Unit, cut_all, shares
 
 #: Told how many units are done, and of how many.
 Progress = Callable[[int, int], None]
@@ -139,7 +139,7 @@ def on_spark(
     try:
         context = spark.context()
         parallel = max(1, int(context.defaultParallelism))
-        hands = shares(units, parallel * TASKS_PER_CORE)
+        hands = shares(units, parallel)
         done = context.accumulator(0)
         # Units are plain numbers and may pass through files. The errand holds secrets: it is in the closure, which does not.
         job = context.parallelize(hands, len(hands)).mapPartitions(partial(_task, errand, done))

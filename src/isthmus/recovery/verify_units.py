@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -33,8 +33,9 @@ Longs = npt.NDArray[np.int64]
 
 #: Offsets of one side in a unit (twice as many where the other side has none): a task needs some fifty bytes for each.
 LARGEST, SMALLEST = 500_000, 50_000
-#: Tasks for each core: enough that none waits long for the last one, few enough that connecting costs nothing.
-TASKS_PER_CORE = 8
+#: Tasks for each core, at most: enough that none waits long for the last one. A task has so many steps at least, or connecting to both sites
+#: would be most of what it does.
+TASKS_PER_CORE, TASK_STEPS = 8, 4_000_000
 
 
 def no_spans() -> Longs:
@@ -234,7 +235,7 @@ def cut(pair: Pair, number: int, size: int) -> list[Unit]:
 def cut_all(pairs: Sequence[Pair], cores: int, sample: float = 1.0, seed: int | None = None) -> list[Unit]:
     """The units of all pairs; with ``sample``, that part of them, evenly spread from a random start on."""
     steps = sum(Way(pair).steps for pair in pairs)
-    size = int(min(LARGEST, max(SMALLEST, steps // 2 // max(1, cores * TASKS_PER_CORE))))
+    size = int(min(LARGEST, max(SMALLEST, steps // 2 // max(1, cores * 4))))
     if sample < 1:
         size = max(SMALLEST // 10, size // 10)  # finer, so that a small part is spread as well
     units = [unit for number, pair in enumerate(pairs) for unit in cut(pair, number, size)]
@@ -248,10 +249,10 @@ def cut_all(pairs: Sequence[Pair], cores: int, sample: float = 1.0, seed: int | 
     return chosen or [random.Random(seed).choice(units)]
 
 
-def shares(units: Iterable[Unit], tasks: int) -> list[list[Unit]]:
-    """Units for each task: neighbours together, about the same number of steps each."""
-    units = list(units)
+def shares(units: Sequence[Unit], cores: int) -> list[list[Unit]]:
+    """Units for each task: neighbours together, about the same number of steps each, the same number of tasks for each core."""
     total = sum(unit.steps for unit in units)
+    tasks = cores * min(TASKS_PER_CORE, max(1, total // TASK_STEPS // cores))
     found: list[list[Unit]] = []
     done = 0
     for unit in units:
