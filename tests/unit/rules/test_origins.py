@@ -139,7 +139,7 @@ times = st.sampled_from([-1, 0, 1_700_000_000_000, 1_700_000_000_500])
 batches = st.lists(st.tuples(headers, times), min_size=1, max_size=12).map(
     lambda rows: [Rec(7 + 3 * n, when, b"k%d" % n, b"v", held) for n, (held, when) in enumerate(rows)]
 )
-PROPERTIES = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PROPERTIES = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def halves(rule: Rule, recs: list[Rec]) -> Rule:
