@@ -23,6 +23,7 @@ from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.resources import TROUBLE, applied, planned, resources
 from isthmus.engine.steer import read_control
+from isthmus.errors import UnknownLink
 
 KEPT = ("configs", "acls", "schemas", "groups")
 # Trouble is looked at again after this long, however rarely the resource is compared otherwise.
@@ -110,7 +111,7 @@ class Keeper:
         """Compare and mend once; whether it went through."""
         try:
             ends = self._connect()
-            if ends.loop.run(read_control, ends.target, self._link.name).held:
+            if self._held(ends):
                 return True  # its source is out of service: what it has is not what should be
             changes = ends.loop.run(planned, resource, ends)
             outcomes = ends.loop.run(applied, resource, ends, changes)
@@ -128,6 +129,12 @@ class Keeper:
         return all(outcome.done for outcome in outcomes) and not any(
             c.name == "*" and c.action == "blocked" for c in changes
         )
+
+    def _held(self, ends: Ends) -> bool:
+        try:
+            return bool(ends.loop.run(read_control, ends.target, self._link.name).held)
+        except UnknownLink:  # it has no state yet, so nobody holds it
+            return False
 
     def _tell(self, name: str, troubles: set[str]) -> None:
         """News of what is wrong that was not wrong the last time, and of its end."""

@@ -10,6 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ from isthmus.kafka.read import read_to_end
 
 # Where a site keeps its groups; it is there as soon as one was asked for.
 GROUP_STATE = "__consumer_offsets"
+# How long what the controller knows may take to reach the brokers.
+HEARSAY_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -232,10 +235,8 @@ class Topics:
             grown = await create_partitions(ends.target, {name: c.order for name, c in growths.items()})
             # Somebody may have grown it meanwhile, to as many or more.
             doubtful = [name for name, why in grown.items() if why and why.error is kerrors.InvalidPartitionsError]
-            now = (await ends.target.metadata(doubtful)).topics if doubtful else {}
-            for name in doubtful:
-                if now[name].error is None and len(now[name].partitions) >= growths[name].order:
-                    grown[name] = None
+            for name in await _as_large(ends.target, {name: growths[name].order for name in doubtful}):
+                grown[name] = None
             refused |= grown
         fresh = [name for name, why in refused.items() if why is None]
         if fresh:
@@ -246,6 +247,20 @@ class Topics:
             )
             for change in (*creations.values(), *growths.values())
         ]
+
+
+async def _as_large(target: Cluster, wanted: Mapping[str, int]) -> set[str]:
+    """Which of these topics have so many partitions, as brokers see it. They hear of it a moment after the controller knows."""
+    found: set[str] = set()
+    deadline = time.monotonic() + HEARSAY_SECONDS
+    while wanted:
+        for name, info in (await target.metadata(sorted(wanted))).topics.items():
+            if info.error is None and len(info.partitions) >= wanted[name]:
+                found.add(name)
+        if len(found) == len(wanted) or time.monotonic() > deadline:
+            break
+        await target.loop.sleep(0.05)
+    return found
 
 
 def outcome_of(change: Change, why: Refusal | None, target: Cluster, operation: str) -> Outcome:
