@@ -219,7 +219,7 @@ def dying(monkeypatch: Any) -> Iterator[list[int]]:
     original, deaths = Journal.write, [0]
 
     async def write(self: Journal) -> None:
-        if not self.entry.done or self.entry.ended:
+        if not self.entry.unfinished:
             await original(self)
             return
         calls = getattr(self, "_calls", 0) + 1

@@ -55,7 +55,8 @@ class Entry:
 
     @property
     def unfinished(self) -> bool:
-        return not self.ended and not self.abandoned
+        """Whether it has changed something and is not over; an operation that has only looked around binds nobody."""
+        return not self.ended and not self.abandoned and bool(self.done.keys() - {"check"})
 
     def found(self, step: str) -> Found:
         """What a step found, if it is done."""

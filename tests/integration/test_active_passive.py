@@ -1,0 +1,159 @@
+"""One site in service, one standby, one link: a planned switch and back, an emergency with stranded records, writers kept out by ACLs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from disaster import values
+from links import (
+    Message,
+    Replicator,
+    Setup,
+    allow,
+    configure,
+    create_topic,
+    isthmus,
+    new_name,
+    producer_of,
+    read,
+    send,
+    wait_for,
+    wait_for_records,
+)
+from readers import commit, committed
+from test_control_acls import SECRETS, grant
+
+from isthmus.sandbox import KafkaSite, Sandbox
+
+Name = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def walled(box: Sandbox) -> Iterator[tuple[KafkaSite, KafkaSite]]:
+    """Two sites with an authoriser, where the replicator may do everything."""
+    names = ["active", "standby"]
+    sites = box.start_all(names, sasl="PLAIN", acls=True, users=SECRETS)
+    for site in sites:
+        for kind in ("topic", "group", "transactional-id", "cluster"):
+            allow(site, "all", kind, "")
+    yield sites[0], sites[1]
+    for name in names:
+        box.remove(name)
+
+
+def made(walled: tuple[KafkaSite, KafkaSite], topic: str) -> Setup:
+    active, standby = walled
+    link = {
+        "from": active.name,
+        "to": standby.name,
+        "topics": [topic],
+        "sync": {
+            "acls": {"enabled": True, "interval": "1s"},
+            "groups": {"include": f"/{topic}.*/", "only_empty": False},
+        },
+    }
+    return configure({active.name: active, standby.name: standby}, {new_name("one-way"): link})
+
+
+def write(site: KafkaSite, topic: str, stem: str, count: int) -> list[bytes]:
+    """As an application does, that has an account."""
+    some = [Message(f"{stem} {n}".encode(), f"k{n}".encode()) for n in range(count)]
+    send(producer_of(site, "writer", message_timeout_ms=4000), topic, some)
+    return [message.value or b"" for message in some]
+
+
+def done(setup: Setup, *arguments: str) -> dict[str, Any]:
+    answer = isthmus(setup, *arguments, "--json")
+    assert answer.code == 0, f"{arguments}: {answer.code}\n{answer.out}\n{answer.err}"
+    document: dict[str, Any] = answer.document
+    return document
+
+
+def may_not_write(site: KafkaSite, topic: str) -> bool:
+    try:
+        write(site, topic, "refused", 1)
+    except KafkaException as error:
+        return "TOPIC_AUTHORIZATION_FAILED" in str(error) or "authoriz" in str(error).lower()
+    return False
+
+
+def test_a_planned_switch_and_back(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    active, standby = walled
+    topic = create_topic(active, unique_topic("planned"))
+    grant(active, f"ALLOW ALL TOPIC:LITERAL:{topic} User:writer *")
+    setup, group = made(walled, topic), f"{topic}-readers"
+    first = write(active, topic, "first", 60)
+    commit(active, group, {(topic, 0): 20})
+    with Replicator(setup):
+        wait_for_records(standby, topic, 60)
+        assert isthmus(setup, "apply").code == 0
+        assert may_not_write(standby, topic)
+
+        shown = isthmus(setup, "failover", active.name, "--to", standby.name, "--planned", "--dry-run")
+        assert shown.code == 0, shown
+        assert f"take away ALLOW ALL on topic {topic}" in " ".join(shown.out.split()), shown.out
+        report = done(setup, "failover", active.name, "--to", standby.name, "--planned")
+        assert (report["rpo_records"], report["clients"]["groups"]) == (0, [group])
+        assert may_not_write(active, topic)
+        second = write(standby, topic, "second", 40)
+        # The group goes on at the very record, and reads half of what is new.
+        assert values(read(standby, topic))[0][20] == first[20]
+        place = committed(standby, group, topic).offset
+        assert next(r.value for r in read(standby, topic)[0] if r.offset >= place) == first[20]
+        halfway = next(r.offset for r in read(standby, topic)[0] if r.value == second[20])
+        commit(standby, group, {(topic, 0): halfway})
+
+        home = done(setup, "failback", active.name)
+        assert home["stranded_records"] == 0
+        assert may_not_write(standby, topic)
+        assert values(read(active, topic))[0] == values(read(standby, topic))[0] == first + second
+        place = committed(active, group, topic).offset
+        assert next(r.value for r in read(active, topic)[0] if r.offset >= place) == second[20]
+        third = write(active, topic, "third", 10)
+        wait_for_records(standby, topic, 110)
+    assert values(read(standby, topic))[0] == first + second + third
+    assert isthmus(setup, "verify", setup.link).code == 0
+
+
+@pytest.mark.parametrize("policy", ["append", "set-aside"])
+def test_stranded_records(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name, policy: str) -> None:
+    active, standby = walled
+    topic = create_topic(active, unique_topic(policy))
+    grant(active, f"ALLOW WRITE TOPIC:LITERAL:{topic} User:writer *")
+    setup = made(walled, topic)
+    before = write(active, topic, "before", 30)
+    with Replicator(setup):
+        wait_for_records(standby, topic, 30)
+        assert isthmus(setup, "apply").code == 0
+    stranded = write(active, topic, "stranded", 7)
+
+    report = done(setup, "failover", active.name, "--to", standby.name, "--emergency")
+    (lost,) = report["steps"][3]["found"]["links"][0]["partitions"]
+    assert (lost["topic"], lost["partition"], lost["position"], lost["most"], report["rpo_records"]) == (
+        topic,
+        0,
+        30,
+        7,
+        7,
+    )
+    later = write(standby, topic, "later", 5)
+    wait_for(lambda: may_not_write(active, topic), "the fence")
+
+    home = done(setup, "failback", active.name, "--stranded", policy)
+    assert home["stranded_records"] == 7
+    at_home, away = values(read(active, topic))[0], values(read(standby, topic))[0]
+    assert at_home == before + stranded + later
+    if policy == "append":
+        assert away == before + later + stranded
+    else:
+        assert away == before + later
+        assert values(read(standby, f"{topic}.stranded"))[0] == stranded
+    # Once more, to see that what came home is not taken for new.
+    again = write(active, topic, "again", 3)
+    with Replicator(setup):
+        wait_for_records(standby, topic, len(away) + 3)
+    assert values(read(standby, topic))[0] == away + again
+    assert isthmus(setup, "verify", setup.link).code == 0
