@@ -13,10 +13,13 @@ from typing import Any
 from isthmus.config import Config, Link
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.errors import ConnectionFailed, DataError
+from isthmus.recovery.reverse import BACK, RESEED, STRANDED
 
 LOOK_SECONDS = 0.3
 # A run that was just started has not reported yet, and one between two leases may be quiet: so long before it counts as nobody's.
 NOBODY_SECONDS = 12.0
+# Links that only recovery makes, and that nobody else can run.
+OURS = (BACK, RESEED, STRANDED)
 
 
 def catch_up(
@@ -30,7 +33,8 @@ def catch_up(
         with Observer(link, config.sites[link.source], config.sites[link.target]) as observer:
             observer.connect()
             first = observer.look()
-            if not _watch(observer, first, began + seconds, note):
+            patience = 0.0 if link.name.endswith(OURS) else NOBODY_SECONDS
+            if not _watch(observer, first, began + seconds, note, patience):
                 nobodys.append(link)
             results.append({"link": link.name, "behind_at_first": first.lag})
     if nobodys:
@@ -45,7 +49,7 @@ def catch_up(
     return results
 
 
-def _watch(observer: Observer, first: LinkState, deadline: float, note: Callable[[str], None]) -> bool:
+def _watch(observer: Observer, first: LinkState, deadline: float, note: Callable[[str], None], patience: float) -> bool:
     """Wait for somebody's run to catch up; False if nobody runs it."""
     goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
     seen_alive, told, now = time.monotonic(), 0.0, first
@@ -58,7 +62,7 @@ def _watch(observer: Observer, first: LinkState, deadline: float, note: Callable
         moment = time.monotonic()
         if now.state == "running":
             seen_alive = moment
-        elif moment - seen_alive > NOBODY_SECONDS:
+        elif moment - seen_alive > patience:
             return False
         if moment > deadline:
             words = "; ".join(now.trouble) or f"still {sum(left.values())} behind in {len(left)} partitions"

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.config import Config, Link
+from isthmus.config.loop import Loop
+from isthmus.config.origin import Origin
 from isthmus.engine.hold import hold, release
 from isthmus.engine.identity import incarnations, newest, recognise
 from isthmus.engine.positions import set_positions
@@ -23,7 +25,7 @@ from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal, entries
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
-from isthmus.recovery.reverse import BACK, reversed_link
+from isthmus.recovery.reverse import BACK, STRANDED, reversed_link
 from isthmus.recovery.seeded import continue_from, seeded_by
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
@@ -33,7 +35,6 @@ from isthmus.recovery.verifying import verify_links
 from isthmus.rules import Identities
 
 KIND = "failback"
-HELD = "work is on its way home; `isthmus failback` ends that"
 
 
 class Failback:
@@ -136,28 +137,39 @@ class Failback:
                 self._note(
                     "stranded", f"link {link.name}: {records} records of {self.home} never arrived; {self._policy}"
                 )
-            if self._policy == "set-aside" and records:
+            if records and self._policy == "set-aside":
                 self._set_aside(link, ranges)
-            else:
-                self._append(link)
+            elif records and self.turned:
+                self._append_once(link, ranges)
+            if not self.turned:
+                self._let_go_on(link)
         return found
 
-    def _append(self, link: Link) -> None:
-        """Let the link copy them behind what was written since."""
+    def _let_go_on(self, link: Link) -> None:
+        """Origins tell what was born where, so the link may run from now on; what is stranded it copies by itself."""
         self._stage.at(self.away, f"releasing link {link.name}", release, link)
         catch_up(self._config, [link], lambda words: self._note("stranded", words), self._seconds)
-        if self.turned:
-            self._stage.at(self.away, f"holding link {link.name}", hold, link, HELD)
+
+    def _copy_apart(self, link: Link, ranges: Ranges, suffix: str) -> Link:
+        apart = stranded.aside(link, ranges, suffix)
+        catch_up(self._config, [apart], lambda words: self._note("stranded", words), self._seconds)
+        self._stage.at(self.away, f"holding link {apart.name}", hold, apart, "its work is done")
+        return apart
+
+    def _append_once(self, link: Link, ranges: Ranges) -> None:
+        """With links one way only, the link rests until all is home; another one copies what is stranded, and tells it where it was put."""
+        apart = self._copy_apart(link, ranges, "")
+        came = self._stage.at(self.away, "reading what was appended", seeded_by, apart)
+        since = {key: first for key, (first, _) in ranges.items()}
+        home = self._stage.site(self.home)
+        self._stage.at(self.away, f"setting link {link.name}", continue_from, link, came, home, False, since)
 
     def _set_aside(self, link: Link, ranges: Ranges) -> None:
-        aside = stranded.aside(link, ranges)
-        catch_up(self._config, [aside], lambda words: self._note("stranded", words), self._seconds)
+        self._copy_apart(link, ranges, STRANDED)
         now = self._standing(link)
         self._stage.at(self.away, "remembering what was set aside", stranded.remember, link, ranges)
         source = self._stage.site(self.home).cluster_id
         self._stage.at(self.away, f"setting link {link.name}", set_positions, link, source, stranded.past(now, ranges))
-        if not self.turned:
-            self._stage.at(self.away, f"releasing link {link.name}", release, link)
 
     def plan_stranded(self) -> list[str]:
         if not (self._stage.answers(self.home) and self._stage.answers(self.away)):
@@ -252,7 +264,11 @@ def failback(
                 )
             back = tuple(
                 reversed_link(
-                    link, BACK, set(stage.at(away, "reading the link's state", standing, link).targets.values())
+                    link,
+                    BACK,
+                    set(stage.at(away, "reading the link's state", standing, link).targets.values()),
+                    origin=link.origin or Origin(),
+                    loop=Loop(drop="returning"),
                 )
                 for link in between.forward
             )

@@ -2,8 +2,9 @@
 
 Invariants:
 - stranded is what the link would copy from its position on: found by the map's own end, counted by the link's own rules, never guessed from times;
-- *append*: the link copies them like any others; they stand at the other site behind what was written there meanwhile, so their order among
-  those is new, and their order among themselves is kept;
+- *append*: they are copied like any others; they stand at the other site behind what was written there meanwhile, so their order among
+  those is new, and their order among themselves is kept. With links one way only they also get an origin header, so that they do not
+  come home a second time;
 - *set aside*: they are copied to ``TOPIC.stranded`` at the other site, the link's position moves past them, and that they are not missing is remembered
   (verify reads it). They stay in their own site's log as well: a log has no way to take them out.
 """
@@ -18,6 +19,7 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.config.link import StartOffsets
+from isthmus.config.origin import Origin
 from isthmus.config.topics import Topics
 from isthmus.control import memory
 from isthmus.engine.state import Progress
@@ -110,14 +112,16 @@ async def count(
     return counts
 
 
-def aside(link: Link, ranges: Ranges) -> Link:
-    """The link that sets these ranges aside."""
+def aside(link: Link, ranges: Ranges, suffix: str) -> Link:
+    """A link of its own that copies these ranges, to the same topics or, with a suffix, to others. They are stamped with where they were
+    born: only so can they be told, later, from what the other site wrote itself."""
     offsets: dict[str, dict[int, int]] = {}
     for (topic, partition), (first, _) in ranges.items():
         offsets.setdefault(topic, {})[partition] = first
     changes: dict[str, Any] = {
         "name": link.name + SUFFIX,
-        "rename": link.rename + SUFFIX,
+        "rename": link.rename + suffix,
+        "origin": link.origin or Origin(),
         "topics": Topics(include=sorted(offsets)),
         "start": StartOffsets(offsets=offsets),
     }

@@ -210,7 +210,8 @@ def unpack(packed: bytes) -> Longs:
 def cut(pair: Pair, number: int, size: int) -> list[Unit]:
     """The units of a pair, in order, each of at most ``size`` offsets on a side; those with nothing to read are left out."""
     way = Way(pair)
-    marks = list(range(0, way.steps, 2 * size))
+    parts = max(1, -(-way.steps // (2 * size)))
+    marks = [way.steps * part // parts for part in range(parts)] if way.steps else []
     marks += [way.steps_to(edge) for edge in pair.seeded.ravel().tolist() if way.start[0] < edge < way.end[0]]
     points = [way.point(mark) for mark in sorted(set(marks))] + [way.end]
     copied = pack(spans_of(pair.runs, 0))
@@ -235,7 +236,7 @@ def cut(pair: Pair, number: int, size: int) -> list[Unit]:
 def cut_all(pairs: Sequence[Pair], cores: int, sample: float = 1.0, seed: int | None = None) -> list[Unit]:
     """The units of all pairs; with ``sample``, that part of them, evenly spread from a random start on."""
     steps = sum(Way(pair).steps for pair in pairs)
-    size = int(min(LARGEST, max(SMALLEST, steps // 2 // max(1, cores * 4))))
+    size = int(min(LARGEST, max(SMALLEST, steps // 2 // max(1, cores * 2))))
     if sample < 1:
         size = max(SMALLEST // 10, size // 10)  # finer, so that a small part is spread as well
     units = [unit for number, pair in enumerate(pairs) for unit in cut(pair, number, size)]
