@@ -25,11 +25,11 @@ from isthmus.sandbox import KafkaSite, Sandbox
 ROUNDS = 3
 #: Records, bytes of each, partitions, codec.
 PAYLOADS = (
-    (3_000_000, 100, 6, "none"),
+    (2_000_000, 100, 6, "none"),
+    (12_000_000, 100, 6, "none"),
     (3_000_000, 100, 1, "none"),
     (3_000_000, 100, 6, "lz4"),
     (400_000, 1000, 6, "none"),
-    (12_000_000, 100, 6, "none"),
 )
 
 Row = dict[str, Any]
