@@ -273,7 +273,7 @@ def test_clean_while_both_sites_write_and_copy(east: KafkaSite, west: KafkaSite,
         Replicator(setup, there, slots=1),
         Replicator(setup, back, slots=1),
     ):
-        for number in range(1, 6):
+        for number in range(1, 4):
             wait_for(lambda n=number: in_the_east.written > 300 * n, "traffic")
             for link in (there, back):
                 wait_for(lambda x=link: _copied(setup, x), "a first copy")

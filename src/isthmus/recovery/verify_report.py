@@ -37,7 +37,7 @@ class Found:
         where = f"{self.topic}[{self.partition}]"
         here = f" source offset {self.source_offset}" if self.source_offset >= 0 else ""
         there = f" at {self.target}[{self.partition}] offset {self.target_offset}" if self.target_offset >= 0 else ""
-        differs = f" ({', '.join(self.differs)})" if self.differs else ""
+        differs = f" (differs: {', '.join(self.differs)})" if self.differs else ""
         return f"{words_of(self.kind)}: {where}{here}{there}: {self.why}{differs}"
 
 
