@@ -74,7 +74,8 @@ def translate(
 ) -> None:
     """Show where a group would go on at the destination, and how that was found out. Writes nothing.
 
-    The method is `map` (the link's own map, exact), `header` (another tool's copies that carry their source offset, exact)
+    The method is `map` (the link's own map, exact), `two-way` (a link brings records the other way, too: nothing is left out, exact
+    where one site is written to at a time), `header` (another tool's copies that carry their source offset, exact)
     or `timestamp` (another tool's copies: the last record that was read may be read again).
     """
     loaded = load(config)

@@ -175,7 +175,7 @@ async def survey(
     others = await brought(ends)
     topics = await _topics(ends, others)
     here, there = await list_groups(ends.source), await list_groups(ends.target)
-    named = only if only is not None else [entry for entry in options.include if not is_pattern(entry)]
+    named = only if only is not None else [e for e in options.include if not is_pattern(e) and options.matches(e)]
     views = await _hidden(ends, set(named) - here.keys())
     for name, group in sorted(here.items()):
         if is_internal(name) or (name not in only if only is not None else not options.matches(name)):
@@ -211,7 +211,13 @@ async def _hidden(ends: Ends, names: Collection[str]) -> list[View]:
 async def _topics(ends: Ends, others: Sequence[Brought]) -> dict[str, Topic]:
     """The link's topics; and those that a link of the other direction has brought here, which need not be carried back."""
     topics = await discover(ends.source, ends.link)
-    origins = {key[0]: p.source_topic for other in others for key, p in other.progress.items() if key[0] not in topics}
+    taken = {topic.target for topic in topics.values()}
+    origins = {
+        key[0]: progress.source_topic
+        for other in others
+        for key, progress in other.progress.items()
+        if key[0] not in topics and progress.source_topic not in taken
+    }
     for name, info in (await ends.source.metadata(sorted(origins))).topics.items() if origins else ():
         if info.error is None:
             topics[name] = Topic(info, origins[name])
