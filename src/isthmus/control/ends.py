@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from isthmus.config import Config, Link, Site
+from isthmus.config.turned import BACK, turned
 from isthmus.control.change import Change, Outcome
 from isthmus.errors import SameCluster
 from isthmus.kafka.cluster import Cluster
@@ -12,9 +13,11 @@ from isthmus.kafka.loop import Loop
 
 
 def opposite(config: Config, link: Link) -> tuple[Link, ...]:
-    """The links from this one's destination to its source; which of them brings which topic, opposite.py tells."""
+    """The links from this one's destination to its source; which of them brings which topic, opposite.py tells. Where there is none, the
+    link turned round: a failback may have run it."""
     ways = (link.target, link.source)
-    return tuple(other for other in config.links.values() if (other.source, other.target) == ways)
+    found = tuple(other for other in config.links.values() if (other.source, other.target) == ways)
+    return found or (turned(link, BACK),)
 
 
 class Ends:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
+from isthmus.config.turned import BACK, RESEED, STRANDED
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.errors import ConnectionFailed, DataError
-from isthmus.recovery.reverse import BACK, RESEED, STRANDED
 
 LOOK_SECONDS = 0.3
 # A run that was just started has not reported yet, and one between two leases may be quiet: so long before it counts as nobody's.

@@ -4,7 +4,7 @@ Invariants:
 - what never made it across (stranded.py) is dealt with before anything is copied home: afterwards nobody could tell it from what came home;
 - the way home is a planned move (switch.py), so it loses nothing;
 - with links one way only, the way home is the link turned round, beginning where the copies ended when the other site took over. When all is
-  home, the link itself goes on behind it, with a map that knows what came home.
+  home, the link itself goes on behind it; what came home stands in the turned link's map, which group positions are found by as well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from isthmus.config import Config, Link
 from isthmus.config.loop import Loop
 from isthmus.config.origin import Origin
+from isthmus.config.turned import BACK, STRANDED, turned
 from isthmus.engine.hold import hold, release
 from isthmus.engine.identity import incarnations, newest, recognise
 from isthmus.engine.positions import set_positions
@@ -25,7 +26,6 @@ from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal, entries
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
-from isthmus.recovery.reverse import BACK, STRANDED, reversed_link
 from isthmus.recovery.seeded import continue_from, seeded_by
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
@@ -213,25 +213,25 @@ class Failback:
         found = access.demote(self._stage, self.between.forward, self.away)
         if self.turned:
             for link, back in zip(self.between.forward, self.back, strict=True):
-                self._stage.at(self.home, f"holding link {back.name}", hold, back, "its work is done")
-                came = self._stage.at(self.home, "reading what came home", seeded_by, back)
-                now = self._standing(link)
-                since = {key: progress.offset for key, progress in now.progress.items()}
-                self._stage.at(
-                    self.away,
-                    f"setting link {link.name}",
-                    continue_from,
-                    link,
-                    came,
-                    self._stage.site(self.home),
-                    True,
-                    since,
-                )
-                self._stage.at(self.away, f"releasing link {link.name}", release, link)
+                self._go_on_behind(link, back)
         return found
 
+    def _go_on_behind(self, link: Link, back: Link) -> None:
+        """The link goes on behind what came home, which it must not take for new."""
+        self._stage.at(self.home, f"holding link {back.name}", hold, back, "its work is done")
+        now = self._standing(link)
+        ranges: Ranges = {}
+        for each in self._stage.at(self.home, "reading what came home", seeded_by, back):
+            key = (each.there, each.partition)
+            if key in now.progress and each.end > now.progress[key].offset:
+                ranges[key] = (now.progress[key].offset, each.end)
+        self._stage.at(self.away, "remembering what came home", stranded.remember, link, ranges)
+        source = self._stage.site(self.home).cluster_id
+        self._stage.at(self.away, f"setting link {link.name}", set_positions, link, source, stranded.past(now, ranges))
+        self._stage.at(self.away, f"releasing link {link.name}", release, link)
+
     def verify(self) -> Found:
-        links = (*self.between.forward, *self.between.backward)
+        links = (*self.between.forward, *self.back)
         return verify_links(self._config, links, lambda words: self._note("verify", words))
 
 
@@ -263,13 +263,7 @@ def failback(
                     f"{away} knows of no failover of {home}, and the configuration has no link from {away} to {home}"
                 )
             back = tuple(
-                reversed_link(
-                    link,
-                    BACK,
-                    set(stage.at(away, "reading the link's state", standing, link).targets.values()),
-                    origin=link.origin or Origin(),
-                    loop=Loop(drop="returning"),
-                )
+                turned(link, BACK, origin=link.origin or Origin(), loop=Loop(drop="returning"))
                 for link in between.forward
             )
     whole = config.model_copy(update={"links": {**config.links, **{link.name: link for link in back}}})

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
+from isthmus.config.topics import Topics
 from isthmus.engine import identity, state
 from isthmus.engine.hold import hold, release
 from isthmus.errors import DataError
@@ -26,9 +27,9 @@ from isthmus.recovery import access
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
-from isthmus.recovery.reverse import reseeding
 from isthmus.recovery.roles import set_roles
-from isthmus.recovery.seeded import Seeded, continue_from, refuse_strays, seeded_by
+from isthmus.recovery.seeded import Seeded, continue_from, seeded_by
+from isthmus.recovery.seeding import reseeding
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
 from isthmus.recovery.verifying import verify_links
@@ -87,16 +88,16 @@ class Reseed:
     def seeding(self) -> list[Link]:
         """The links that rebuild: along each link to the lost site, and back along those from it whose topics are not among these."""
         ids = self._identities()
-        found = [reseeding(self._config, link, (), self.lost, ids) for link in self.between.backward]
+        found = [reseeding(link, self.lost, ids) for link in self.between.backward]
         for link in self.between.forward:
             made = self._made(link)
-            rest = {name for name in made if not any(_brings(back, name) for back in self.between.backward)}
-            if rest:
-                back = reseeding(self._config, link, rest, self.lost, ids)
-                if rest != made:
-                    topics = back.topics.model_copy(update={"include": sorted(rest), "exclude": []})
-                    back = back.model_copy(update={"topics": topics})
-                found.append(back)
+            rest = {name for name in made if not any(back.topics.matches(name) for back in self.between.backward)}
+            if not rest:
+                continue
+            back = reseeding(link, self.lost, ids)
+            if rest != made:
+                back = back.model_copy(update={"topics": Topics(include=sorted(rest))})
+            found.append(back)
         return found
 
     def _with(self, links: Sequence[Link]) -> Config:
@@ -246,7 +247,6 @@ class Reseed:
         for link in self.seeding():
             self._stage.at(self.lost, f"holding link {link.name}", hold, link, "its work is done")
             seeded: list[Seeded] = self._stage.at(self.lost, "reading what was seeded", seeded_by, link)
-            refuse_strays(self.lost, seeded)
             for way in self.between.forward:
                 mine = [
                     each
@@ -311,10 +311,6 @@ class Reseed:
             (*self.between.forward, *self.between.backward),
             lambda words: self._operation.note("verify", words),
         )
-
-
-def _brings(back: Link, name: str) -> bool:
-    return back.topics.matches(name)
 
 
 async def _targets(survivor: Cluster, links: Sequence[Link]) -> set[str]:

@@ -19,9 +19,8 @@ from isthmus.engine import state
 from isthmus.engine.offset_map import PartitionMap, Runs, build_maps
 from isthmus.engine.positions import Chunk, map_chunks, set_positions
 from isthmus.engine.state import Progress
-from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.offsets import LATEST, Partition, list_offsets
+from isthmus.kafka.offsets import Partition
 from isthmus.kafka.read import read_to_end
 from isthmus.recovery.standing import standing
 
@@ -31,7 +30,7 @@ SEEDED = "seeded"
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """One partition after the seeding: names, ids and ends at both sites, and which offset became which."""
+    """One partition after the seeding: names and ids at both sites, how far it came here, and which offset became which there."""
 
     here: str
     here_id: Any
@@ -39,43 +38,26 @@ class Seeded:
     there_id: Any
     partition: int
     position: int
-    end: int
     runs: Runs
+
+    @property
+    def end(self) -> int:
+        """Behind the last record that was seeded. By the map and not by the log: what somebody else writes there is behind it."""
+        return int(self.runs[-1, 1] + self.runs[-1, 2]) if len(self.runs) else 0
 
 
 async def seeded_by(lost: Cluster, link: Link) -> list[Seeded]:
-    """What the re-seeding link has done, partition by partition; refuses what it cannot explain."""
+    """What a seeding link has done, partition by partition."""
     now = await standing(lost, link)
     pairs, _ = await read_to_end(lost, (state.map_topic(link.name), 0))
     maps = build_maps((key, value) for key, value in pairs if key is not None)
-    places = {key: (now.targets[key], key[1]) for key in now.progress}
-    ends = await list_offsets(lost, dict.fromkeys(places.values(), LATEST), committed_only=False)
     found = []
     for (topic, partition), progress in sorted(now.progress.items()):
-        place = places[topic, partition]
-        end = ends[place]
-        if not isinstance(end, int):
-            raise DataError(f"site {lost.site.name} does not tell the end of {place[0]}[{partition}]: {end.__name__}")
         known = maps.get((topic, partition), PartitionMap(topic, partition))
         runs = known.runs if known.source_id == progress.source_id else np.empty((0, 3), np.int64)
-        found.append(
-            Seeded(topic, progress.source_id, place[0], progress.target_id, partition, progress.offset, end, runs)
-        )
+        place = now.targets[topic, partition]
+        found.append(Seeded(topic, progress.source_id, place, progress.target_id, partition, progress.offset, runs))
     return found
-
-
-def refuse_strays(site: str, seeded: list[Seeded]) -> None:
-    """A site that is being rebuilt holds what was seeded and nothing else. Aborted transactions leave room for records too, so only what
-    cannot be explained at all is refused here; verify looks at every record."""
-    for each in seeded:
-        where = f"{each.there}[{each.partition}] at {site}"
-        if not len(each.runs) and each.end > 0:
-            raise DataError(
-                f"{where} holds {each.end} offsets, and nothing was seeded there: somebody wrote to it. Stop them, and begin again: `isthmus "
-                f"reseed {site} --abandon`, then with --wipe"
-            )
-        if len(each.runs) and each.end < each.runs[-1, 1] + each.runs[-1, 2]:
-            raise DataError(f"{where} ends at {each.end}, before what was seeded: it has lost records")
 
 
 async def continue_from(

@@ -5,6 +5,7 @@ Invariants:
 - *append*: they are copied like any others; they stand at the other site behind what was written there meanwhile, so their order among
   those is new, and their order among themselves is kept. With links one way only they also get an origin header, so that they do not
   come home a second time;
+- what came home from the other site is no more expected there than what was set aside, and is remembered in the same way;
 - *set aside*: they are copied to ``TOPIC.stranded`` at the other site, the link's position moves past them, and that they are not missing is remembered
   (verify reads it). They stay in their own site's log as well: a log has no way to take them out.
 """
@@ -21,6 +22,7 @@ from isthmus.config import Link
 from isthmus.config.link import StartOffsets
 from isthmus.config.origin import Origin
 from isthmus.config.topics import Topics
+from isthmus.config.turned import STRANDED as SUFFIX
 from isthmus.control import memory
 from isthmus.engine.state import Progress
 from isthmus.errors import DataError
@@ -30,7 +32,6 @@ from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import LATEST, Partition, list_offsets
 from isthmus.records import Transcoder
-from isthmus.recovery.reverse import STRANDED as SUFFIX
 from isthmus.recovery.standing import Standing
 from isthmus.rules import Identities, compile_rules
 
