@@ -156,7 +156,7 @@ def on_spark(
         thread.start()
         while thread.is_alive():
             thread.join(POLL_SECONDS)
-            progress(int(done.value), len(units))
+            progress(min(int(done.value), len(units)), len(units))  # a task that was tried twice counts twice
             spark.check_running()
         if failures:
             raise error_from(str(failures[0])) or failures[0]

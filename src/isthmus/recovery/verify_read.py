@@ -181,7 +181,10 @@ class Comparison:
         target = Side(clusters[1], {u.pair.target_topic for u in units}, signal)
         for side in (source, target):
             await side.cluster.connect()
-            await side.start()
+            try:
+                await side.start()
+            except (kerrors.KafkaError, OSError) as error:
+                raise side.cluster.explain(error, "looking for leaders") from error
         waiting, working = list(reversed(units)), dict[Partition, _Open]()
         outcomes: list[Outcome] = []
         try:
@@ -249,7 +252,10 @@ class Comparison:
         """Retention took what we were about to read: go on where the log begins now."""
         topic, partition = half.partition
         if problem.error is kerrors.OffsetOutOfRangeError:
-            start = (await list_offsets(side.cluster, {half.partition: EARLIEST}))[half.partition]
+            try:
+                start = (await list_offsets(side.cluster, {half.partition: EARLIEST}))[half.partition]
+            except (kerrors.KafkaError, OSError) as error:
+                raise side.cluster.explain(error, f"looking where {topic}[{partition}] begins") from error
             if isinstance(start, int) and start > half.position:
                 pair = one.unit.pair
                 pair = replace(pair, target_start=start) if is_target else replace(pair, source_start=start)
