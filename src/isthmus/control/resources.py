@@ -2,8 +2,8 @@
 
 Invariants:
 - the order is topics, configs, ACLs, schemas, groups: each may need what stands before it;
-- a topic that two links would write is refused in both, whoever asks, unless all that write it have a loop rule: then no record comes twice,
-  and each link has a map and progress of its own;
+- a topic that two links would write is refused in both, whoever asks, unless all that write it have a loop rule and read different topics: then no
+  record comes twice, and each link has a map and progress of its own;
 - a resource that fails as a whole is one blocked change, or failed outcomes; the others are planned and carried out all
   the same. Only what makes the link itself wrong is raised.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -98,17 +97,24 @@ def clashes_of(config: Config, links: Iterable[Link]) -> Clashes:
     """
     shared = {link.target for link in links}
     rivals = [link for link in config.links.values() if link.target in shared]
-    counts = Counter(link.target for link in rivals)
     without_rule = {link.name for link in rivals if link.loop is None or is_listed(link, "invert")}
-    sites = {link.target for link in rivals if counts[link.target] > 1 and link.name in without_rule}
-    writers: Clashes = {}
-    for link in rivals:
-        if link.target in sites:
+    writers: dict[tuple[str, str], dict[str, tuple[str, str]]] = {}
+    for site in shared:
+        here = [link for link in rivals if link.target == site]
+        side_by_side = len({link.source for link in here}) < len(here)
+        if len(here) == 1 or not (side_by_side or any(link.name in without_rule for link in here)):
+            continue
+        for link in here:
             with suppress(*TROUBLE), Cluster(config.sites[link.source], None, "isthmus-control") as source:
                 source.call(source.connect, _PATIENCE)
-                for topic in source.call(discover, source, link).values():
-                    writers.setdefault((link.target, topic.target), set()).add(link.name)
-    return {place: names for place, names in writers.items() if len(names) > 1 and names & without_rule}
+                for name, topic in source.call(discover, source, link).items():
+                    writers.setdefault((site, topic.target), {})[link.name] = (link.source, name)
+    return {
+        place: set(read)
+        for place, read in writers.items()
+        # Two links that read the very same topic double it, whatever rules they have.
+        if len(read) > 1 and (set(read) & without_rule or len(set(read.values())) < len(read))
+    }
 
 
 def refuse_loops(config: Config) -> None:
@@ -121,7 +127,8 @@ def refuse_loops(config: Config) -> None:
         with suppress(*TROUBLE), Cluster(config.sites[name], None, "isthmus-control") as site:
             site.call(site.connect, _PATIENCE)
             topics.update(each for each in site.call(site.metadata, None).topics if not is_internal(each))
-    problems = check_ways(links, sorted(topics))
+    # Links side by side that write one topic are clashes, which a plan shows where they are.
+    problems = [problem for problem in check_ways(links, sorted(topics)) if problem.loc[-1] != "topics"]
     if problems:
         raise ConfigError("\n".join(f"link {p.loc[1]}: {p.problem}; {p.hint}" for p in problems))
 
