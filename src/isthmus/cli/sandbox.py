@@ -19,6 +19,7 @@ from isthmus.sandbox import DEFAULT_KAFKA, detached, jars
 app = typer.Typer(help="Run real brokers on this machine, to try things out.", no_args_is_help=True)
 
 SIGNATURE = "# Written by `isthmus sandbox up`.\n"
+SiteArgument = Annotated[str, typer.Argument(metavar="SITE", help="The site.")]
 VersionOption = Annotated[str, typer.Option("--version", metavar="VERSION", help="Version of Apache Kafka.")]
 
 
@@ -109,6 +110,38 @@ def status(json: JsonOption = False) -> None:
     else:
         output.emit(_site_table(state), json_mode=False)
         output.emit(_broker_table(state), json_mode=False)
+
+
+def _order(act: str, site: str, done: str, json: bool) -> None:
+    state = detached.order(act, site)
+    if json:
+        output.emit(_shown(state), json_mode=True)
+    else:
+        output.note(f"{site} {done}")
+
+
+@app.command(epilog=examples("isthmus sandbox kill east"))
+def kill(site: SiteArgument, json: JsonOption = False) -> None:
+    """Kill every broker of a site at once, as a power failure does: kill -9. Its data stays."""
+    _order("kill", site, "is dead; `isthmus sandbox start` brings it back with its data, `wipe` without", json)
+
+
+@app.command(epilog=examples("isthmus sandbox stop east"))
+def stop(site: SiteArgument, json: JsonOption = False) -> None:
+    """Shut a site down cleanly. Its data stays."""
+    _order("stop", site, "is down; `isthmus sandbox start` brings it back", json)
+
+
+@app.command(epilog=examples("isthmus sandbox start east"))
+def start(site: SiteArgument, json: JsonOption = False) -> None:
+    """Bring a site back that was killed or stopped: same addresses, same data, same cluster id."""
+    _order("start", site, "is back, with its data", json)
+
+
+@app.command(epilog=examples("isthmus sandbox wipe east"))
+def wipe(site: SiteArgument, json: JsonOption = False) -> None:
+    """Rebuild a site empty: same name and addresses, no data, a new cluster id."""
+    _order("wipe", site, "is back, empty, as another cluster", json)
 
 
 @app.command(epilog=examples("isthmus sandbox fetch", "isthmus sandbox fetch --version 3.9.2 --verify"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from isthmus.config import Link
@@ -80,7 +80,7 @@ async def _move(
     topics: Mapping[str, Topic],
     targets: Metadata,
 ) -> list[Moved]:
-    async def move(pen: Pen, _: Claim | None, committed: dict[Partition, Committed]) -> list[Moved]:
+    async def move(pen: Pen, claim: Claim | None, committed: dict[Partition, Committed]) -> list[Moved]:
         offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
         moved: list[Moved] = []
         write: dict[Partition, Committed] = {}
@@ -91,6 +91,10 @@ async def _move(
             now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
             write[key] = now.commit()
             moved.append(Moved(name, p, old.offset if old else None, now.offset))
+        if claim is not None:
+            # Who sets positions by hand means the clusters that there are now; partitions that are not set tell by their topics' ids.
+            ours = replace(claim, source_cluster=source.cluster_id, target_cluster=target.cluster_id)
+            write[state.map_topic(link.name), 0] = ours.commit()
         await pen.write(write)
         return moved
 

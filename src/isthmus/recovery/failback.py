@@ -19,7 +19,7 @@ from isthmus.engine.hold import hold, release
 from isthmus.engine.identity import incarnations, newest, recognise
 from isthmus.engine.positions import set_positions
 from isthmus.engine.state import Progress
-from isthmus.errors import ConnectionFailed, UsageError
+from isthmus.errors import ConnectionFailed, UnknownLink, UsageError
 from isthmus.kafka.offsets import Partition
 from isthmus.recovery import access, stranded
 from isthmus.recovery.catching_up import catch_up
@@ -199,15 +199,29 @@ class Failback:
         starts: dict[str, dict[str, int]] = self._operation.entry.options["starts"]
         for link, back in zip(self.between.forward, self.back, strict=True):
             now = self._standing(link)
+            before = self._before(back)
             source = self._stage.site(self.away).cluster_id
             positions: dict[Partition, Progress] = {}
+            skipped: Ranges = {}
             for key, progress in now.progress.items():
-                copy = now.targets[key]
-                start = starts.get(copy, {}).get(str(key[1]))
-                if start is not None:
-                    positions[key] = Progress(start, copy, source, progress.target_id, progress.source_id)
-            self._stage.at(self.home, f"setting link {back.name}", set_positions, back, source, positions)
+                copy = (now.targets[key], key[1])
+                start = starts.get(copy[0], {}).get(str(copy[1]))
+                # Further than that it has begun already, and was interrupted.
+                if start is not None and before.get(copy, -1) < start:
+                    positions[key] = Progress(start, copy[0], source, progress.target_id, progress.source_id)
+                    skipped[copy] = (max(0, before.get(copy, 0)), start)
+            if positions:
+                self._stage.at(self.home, "remembering what came the other way", stranded.remember, back, skipped)
+                self._stage.at(self.home, f"setting link {back.name}", set_positions, back, source, positions)
             self._stage.at(self.home, f"releasing link {back.name}", release, back)
+
+    def _before(self, back: Link) -> dict[Partition, int]:
+        """How far the link turned round had come at an earlier failback."""
+        try:
+            known: Standing = self._stage.at(self.home, f"reading the state of link {back.name}", standing, back)
+        except UnknownLink:
+            return {}
+        return {key: progress.offset for key, progress in known.progress.items()}
 
     def restore(self) -> Found:
         found = access.demote(self._stage, self.between.forward, self.away)

@@ -196,11 +196,31 @@ class Reseed:
         return [f"delete {name} ({size} offsets)" for name, size in found.items()] or ["nothing is there"]
 
     def identity(self) -> Found:
+        """Every site that answers is told; one that does not refuses the new cluster until somebody tells it (`isthmus sites replace`)."""
         known = self._stage.at(self.survivor, "reading which clusters sites are", identity.incarnations)
         now = self._stage.site(self.lost).cluster_id
-        for site in (self.survivor, self.lost):
-            ids = self._stage.at(site, "writing which cluster the site is", identity.replace, self.lost, now, known)
-        return {"clusters": ids, "incarnation": len(ids)}
+        ids: list[str] = []
+        for site in (self.survivor, self.lost, *self._others()):
+            if site in (self.survivor, self.lost) or self._stage.answers(site):
+                ids = self._stage.at(site, "writing which cluster the site is", identity.replace, self.lost, now, known)
+        for link in self._links_elsewhere():
+            self._operation.note(
+                "identity",
+                f"link {link.name} joins {self.lost} with a third site and is not set by this: see `isthmus status {link.name}`, and `isthmus reset "
+                f"{link.name} TOPIC --to latest` when the rebuilding is done",
+            )
+        return {"clusters": ids, "incarnation": len(ids), "elsewhere": [link.name for link in self._links_elsewhere()]}
+
+    def _links_elsewhere(self) -> list[Link]:
+        pair = {self.lost, self.survivor}
+        return [
+            link
+            for link in self._config.links.values()
+            if self.lost in (link.source, link.target) and {link.source, link.target} != pair
+        ]
+
+    def _others(self) -> list[str]:
+        return [name for name in self._config.sites if name not in (self.lost, self.survivor)]
 
     def resources(self) -> Found:
         from isthmus.control.resources import apply_link

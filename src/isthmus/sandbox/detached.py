@@ -6,6 +6,7 @@ otherwise.
 
     up ──starts──> supervisor (supervisor.py) ──owns──> keepers ──> brokers
     down ──SIGTERM──> supervisor
+    kill, start, stop, wipe ──an order, as a file──> supervisor ──its answer, as a file
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from isthmus.sandbox.spec import KafkaSpec
 
 DOWN_SECONDS = 60.0  # kept sites shut down cleanly, which takes seconds
 LOG_LINES = 20
+LOOK_SECONDS = 0.1
+ORDER_SECONDS = 120.0
+ACTS = ("kill", "stop", "start", "wipe")
 STARTING = "The sandbox is still starting, or just ending; ask again in a moment."
 
 
@@ -36,6 +40,10 @@ def state_path() -> Path:
 
 def lock_path() -> Path:
     return cache_directory() / "run" / "sandbox.lock"
+
+
+def orders_path() -> Path:
+    return cache_directory() / "run" / "orders"
 
 
 def log_path() -> Path:
@@ -120,6 +128,32 @@ def status() -> dict[str, Any] | None:
         raise SandboxError(STARTING) from None
 
 
+def order(act: str, site: str) -> dict[str, Any]:
+    """Have the supervisor do something to a site (one of ``ACTS``); the state afterwards."""
+    state = status()
+    if state is None:
+        raise SandboxError("No sandbox is up. Start one with `isthmus sandbox up`.")
+    names = [each["name"] for each in state["sites"]]
+    if site not in names:
+        raise SandboxError(f"The sandbox has no site {site!r}; it has {', '.join(names)}.")
+    given = orders_path() / f"{time.time_ns()}-{os.getpid()}.order"
+    scratch = given.with_suffix(".draft")
+    scratch.write_text(json.dumps({"act": act, "site": site}))
+    scratch.rename(given)
+    answer, deadline = given.with_suffix(".answer"), time.monotonic() + ORDER_SECONDS
+    while not answer.exists():
+        if not running():
+            raise SandboxError(f"The sandbox ended before it could {act} {site}.")
+        if time.monotonic() > deadline:
+            raise SandboxError(f"The sandbox did not {act} {site} within {ORDER_SECONDS:.0f} s; see {log_path()}.")
+        time.sleep(LOOK_SECONDS / 2)
+    told = json.loads(answer.read_text())
+    answer.unlink()
+    if "error" in told:
+        raise SandboxError(told["error"])
+    return _with_life(told["state"])
+
+
 def running() -> bool:
     """Whether a supervisor lives."""
     try:
@@ -135,7 +169,7 @@ def running() -> bool:
 def _with_life(state: dict[str, Any]) -> dict[str, Any]:
     for site in state["sites"]:
         for broker in site["brokers"]:
-            broker["alive"] = _lives(broker["pid"])
+            broker["alive"] = broker["pid"] is not None and _lives(broker["pid"])
     return state
 
 

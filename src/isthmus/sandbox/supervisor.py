@@ -11,13 +11,13 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
+from pathlib import Path
 from typing import Any, TextIO
 
 from isthmus.errors import IsthmusError
 from isthmus.sandbox.box import Sandbox
-from isthmus.sandbox.detached import lock_path, state_path
+from isthmus.sandbox.detached import LOOK_SECONDS, lock_path, orders_path, state_path
 from isthmus.sandbox.kafka import KafkaSite
 from isthmus.sandbox.registry import Registry
 
@@ -36,6 +36,9 @@ def supervise(request: dict[str, Any]) -> int:
         lock.write(json.dumps({"supervisor": os.getpid(), "kept": directory}))
         lock.flush()
         state_path().unlink(missing_ok=True)
+        orders_path().mkdir(mode=0o700, exist_ok=True)
+        for left in orders_path().iterdir():
+            left.unlink()
         try:
             with Sandbox(directory, keep=directory is not None) as box:
                 own(box, request)
@@ -66,18 +69,49 @@ def own(box: Sandbox, request: dict[str, Any]) -> None:
         site.wait()
     for registry in registries:
         registry.wait()
+    report(write_state(box, request))
+    while True:
+        for order in sorted(orders_path().glob("*.order")):
+            obey(box, request, order)
+        time.sleep(LOOK_SECONDS)
+
+
+def write_state(box: Sandbox, request: dict[str, Any]) -> dict[str, Any]:
+    """Tell everybody what is up, as it is now."""
     state = {
         "supervisor": os.getpid(),
         "directory": str(box.directory),
         "kept": request["directory"],
-        "sites": [describe(site, box.registries.get(site.name)) for site in sites],
+        "sites": [describe(site, box.registries.get(site.name)) for site in box.sites.values()],
     }
-    scratch = state_path().with_suffix(".partial")
+    put(state_path(), state)
+    return state
+
+
+def obey(box: Sandbox, request: dict[str, Any], order: Path) -> None:
+    """Do what an order says to a site, and leave word of how it went in its place."""
+    wanted = json.loads(order.read_text())
+    answer: dict[str, Any] = {}
+    try:
+        site = box.sites[wanted["site"]]
+        if wanted["act"] == "kill":
+            for broker in site.brokers:
+                broker.kill()
+        else:
+            getattr(site, wanted["act"])()
+        answer["state"] = write_state(box, request)
+    except IsthmusError as error:
+        answer["error"] = error.message
+    put(order.with_suffix(".answer"), answer)
+    order.unlink()
+
+
+def put(path: Path, content: dict[str, Any]) -> None:
+    """A file that is there whole or not at all."""
+    scratch = path.with_suffix(".partial")
     scratch.touch(mode=0o600)
-    scratch.write_text(json.dumps(state))
-    scratch.rename(state_path())
-    report(state)
-    threading.Event().wait()
+    scratch.write_text(json.dumps(content))
+    scratch.rename(path)
 
 
 def describe(site: KafkaSite, registry: Registry | None) -> dict[str, Any]:
