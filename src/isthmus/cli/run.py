@@ -14,6 +14,7 @@ import typer
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
 from isthmus.cli.exporting import chosen_metrics, exporting
 from isthmus.cli.link_table import link_table, summary
+from isthmus.cli.links import chosen_links
 from isthmus.config import load
 from isthmus.config.quantities import parse_duration
 from isthmus.errors import UsageError
@@ -71,7 +72,10 @@ def run(
     loaded = load(config)
     chosen = chosen_metrics(loaded, metrics)
     # Imported late: Spark and the kernels cost time that a mistake in the configuration should not cost.
+    from isthmus.control.resources import refuse_clashes
     from isthmus.engine.runner import Runner
+
+    refuse_clashes(loaded, [link.name for link in chosen_links(loaded, links)])
 
     view = View(json)
     with exporting(chosen, view.show) as show:

@@ -101,7 +101,9 @@ class Reseed:
         return found
 
     def _with(self, links: Sequence[Link]) -> Config:
-        return self._config.model_copy(update={"links": {**self._config.links, **{link.name: link for link in links}}})
+        """The configuration with these links in place of those that usually lead to the lost site, which they write to instead of."""
+        others = {name: link for name, link in self._config.links.items() if link.target != self.lost}
+        return self._config.model_copy(update={"links": {**others, **{link.name: link for link in links}}})
 
     def _leftovers(self) -> dict[str, int]:
         """Topics at the lost site that would be seeded and are there already, with how many offsets each holds; our own included."""
