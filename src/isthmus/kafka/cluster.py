@@ -136,7 +136,7 @@ async def _dial(net: Any, node: Any, options: Any, timeout_at: float | None) -> 
     raise problem
 
 
-def _connection_settings(site: Site) -> dict[str, Any]:
+def connection_settings(site: Site) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     tls, sasl = site.tls, site.sasl
     settings["security_protocol"] = {
@@ -184,7 +184,7 @@ class Cluster:
                 (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
                 (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
             ],
-            **_connection_settings(site),
+            **connection_settings(site),
         )
         self._manager.cluster.config["allow_auto_create_topics"] = False
         self._coordinators: dict[tuple[int, str], int] = {}

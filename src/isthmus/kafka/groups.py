@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import kafka.errors as kerrors
-from kafka.protocol.admin import ListGroupsRequest
+from kafka.protocol.admin import DeleteGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -136,6 +136,20 @@ async def commit_offsets_of_groups(
         return {names[0]: refused}
 
     return await _ask_coordinators(cluster, [g for g, o in wanted.items() if o], 1, request, read, timeout)
+
+
+async def delete_groups(cluster: Cluster, groups: Iterable[str], timeout: float = 30.0) -> dict[str, Error | None]:
+    """Delete groups without members; for each why it is still there. What is gone already is a success."""
+
+    def request(names: Sequence[str]) -> Any:
+        return DeleteGroupsRequest(groups_names=list(names))
+
+    def read(names: Sequence[str], response: Any) -> dict[str, Error | None]:
+        codes = {answer.group_id: answer.error_code for answer in response.results}
+        errors = {name: kerrors.for_code(code) if code else None for name, code in codes.items()}
+        return {name: None if error is kerrors.GroupIdNotFoundError else error for name, error in errors.items()}
+
+    return await _ask_coordinators(cluster, list(groups), 1, request, read, timeout)
 
 
 async def _ask_coordinators(

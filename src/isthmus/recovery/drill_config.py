@@ -171,7 +171,13 @@ def _topics(config: Config, given: Sequence[str], notes: list[str]) -> dict[str,
             for link in config.links.values():
                 if link.source == site:
                     found[site].update({name: count for name, count in names.items() if link.topics.matches(name)})
+    widest: dict[str, int] = {}
+    for topics in found.values():
+        for name, count in topics.items():
+            widest[name] = max(count, widest.get(name, 0))
     for site, topics in found.items():
+        # A topic that two sites share has as many partitions at both.
+        topics.update({name: widest[name] for name in topics})
         if len(topics) > MOST_TOPICS:
             notes.append(f"{site}: {MOST_TOPICS} of {len(topics)} topics take part")
         found[site] = dict(sorted(topics.items())[:MOST_TOPICS])

@@ -106,9 +106,7 @@ def until(config: Config, links: Iterable[Link], state: str, run: Replicator | P
                     break
                 if now.faults:
                     first = now.faults[0]
-                    raise DataError(
-                        f"link {link.name}: {first.topic}[{first.partition}] stands still: {first.message}"
-                    )
+                    raise DataError(f"link {link.name}: {first.topic}[{first.partition}] stands still: {first.message}")
                 if not run.alive:
                     raise DataError(f"isthmus run has ended by itself: {run.said()}")
                 if time.monotonic() > deadline:
@@ -125,7 +123,11 @@ def _main() -> int:
     from isthmus.errors import IsthmusError
 
     config: Config = pickle.load(sys.stdin.buffer)
-    runner = Runner(config, [], lambda event: print(f"{event.level}: link {event.link}: {event.text}", flush=True))
+
+    def say(words: str) -> None:
+        sys.stderr.write(words + "\n")
+
+    runner = Runner(config, [], lambda event: say(f"{event.level}: link {event.link}: {event.text}"))
 
     def wait_for_the_end() -> None:
         sys.stdin.buffer.read()
@@ -135,7 +137,7 @@ def _main() -> int:
     try:
         runner.run(False, None)
     except IsthmusError as error:
-        print(error.message, flush=True)
+        say(error.message)
         return error.exit_code
     return 0
 

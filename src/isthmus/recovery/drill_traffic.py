@@ -65,16 +65,17 @@ class Writer:
         while len(self.acknowledged) < goal and time.monotonic() < deadline:
             time.sleep(0.05)
 
-    def stop(self) -> None:
-        """Write no more, and wait for the answers that may still come."""
+    def stop(self, dead: bool = False) -> None:
+        """Write no more, and wait for the answers that may still come; from a ``dead`` site there are none."""
         if self._ending.is_set():
             return
         self._ending.set()
         self._thread.join(2 * PATIENCE_SECONDS)
         with contextlib.suppress(kerrors.KafkaError):
-            self._producer.flush(timeout=PATIENCE_SECONDS)
+            if not dead:
+                self._producer.flush(timeout=PATIENCE_SECONDS)
         with contextlib.suppress(kerrors.KafkaError):
-            self._producer.close(timeout=1)
+            self._producer.close(timeout=0 if dead else 1)
 
     def _write(self) -> None:
         began = time.monotonic()

@@ -1,7 +1,8 @@
 """What happened when, and a picture of it: lanes, bars that last, marks that do not.
 
 Invariants:
-- no two texts of the picture overlap: whatever does not fit beside its neighbours goes to another row of its lane;
+- no two texts of the picture overlap: whatever does not fit beside its neighbours goes to another row of its lane. States, of which a
+  lane has one at a time, share its first row, and their names are cut to fit;
 - every name in it is escaped: it may come from a configuration;
 - it stands alone: no script, no font, no address, and it is readable on light and on dark ground.
 """
@@ -74,8 +75,8 @@ class Timeline:
         finally:
             self.end(bar)
 
-    def mark(self, lane: str, label: str, kind: Kind = "step") -> None:
-        self.marks.append(Mark(lane, label, kind, time.time()))
+    def mark(self, lane: str, label: str, kind: Kind = "step", at: float | None = None) -> None:
+        self.marks.append(Mark(lane, label, kind, time.time() if at is None else at))
 
     def state(self, lane: str, label: str, kind: Kind) -> None:
         """A lane has one state at a time: the one before it ends."""
@@ -152,8 +153,9 @@ def layout(timeline: Timeline) -> dict[str, list[Placed]]:
     for lane in _lanes(timeline):
         things: list[Bar | Mark] = [each for each in timeline.bars if each.lane == lane]
         things += [each for each in timeline.marks if each.lane == lane]
-        # Long ones first: they are what a lane is about, and the rest goes below them.
-        rows: list[list[tuple[float, float]]] = []
+        # The first row is for states; marks come next, and then the rest.
+        rows: list[list[tuple[float, float]]] = [[]] if any(map(_is_state, things)) else []
+        first = len(rows)
         found = []
         for thing in sorted(things, key=_order):
             start = thing.start if isinstance(thing, Bar) else thing.at
@@ -161,20 +163,23 @@ def layout(timeline: Timeline) -> dict[str, list[Placed]]:
             width = 0.0
             if isinstance(thing, Bar):
                 width = max(2.0, ((thing.end if thing.end is not None else end) - start) * scale)
-            # A text that is longer than the picture would have no place anywhere.
-            room = edge - GUTTER - MARGIN - 4 * GAP
-            text = thing.label
-            while text_width(text) > room:
-                text = text[: max(1, len(text) - 2)].rstrip("…") + "…"
-            wide = text_width(text)
+            if _is_state(thing):
+                width = max(1.0, width - 1.0)  # a line of ground between two of them
+                text = _cut(thing.label, width - 2 * GAP)
+                found.append(Placed(thing, 0, x, width, x + GAP if text else x, text, x, x + width))
+                continue
             half = 0.0 if isinstance(thing, Bar) else 5.0
+            # Inside, to the right, or to the left, but never among the names of the lanes. What fits nowhere is cut.
+            after, before = edge - (x + width + half + GAP), x - half - GAP - GUTTER
+            text = _cut(thing.label, max(width - 2 * GAP, after, before))
+            wide = text_width(text)
             if isinstance(thing, Bar) and wide + 2 * GAP <= width:
                 text_x, left, right = x + GAP, x, x + width
-            elif x + width + half + GAP + wide <= edge:
+            elif wide <= after:
                 text_x, left, right = x + width + half + GAP, x - half, x + width + half + GAP + wide
             else:
                 text_x, left, right = x - half - GAP - wide, x - half - GAP - wide, x + width + half
-            row = next((n for n, taken in enumerate(rows) if _free(taken, left, right)), len(rows))
+            row = next((n for n in range(first, len(rows)) if _free(rows[n], left, right)), len(rows))
             if row == len(rows):
                 rows.append([])
             rows[row].append((left, right))
@@ -183,10 +188,19 @@ def layout(timeline: Timeline) -> dict[str, list[Placed]]:
     return placed
 
 
+def _is_state(thing: Bar | Mark) -> bool:
+    return isinstance(thing, Bar) and thing.kind in ("good", "bad", "wait")
+
+
 def _order(thing: Bar | Mark) -> tuple[int, float]:
-    if isinstance(thing, Mark):
-        return 1, thing.at
-    return (0 if thing.kind in ("good", "bad", "wait") else 2), thing.start
+    return (0, thing.at) if isinstance(thing, Mark) else (1, thing.start)
+
+
+def _cut(text: str, room: float) -> str:
+    """As much of a text as there is room for."""
+    while text and text_width(text) > room:
+        text = text[:-2].rstrip("… ") + "…" if len(text) > 3 else ""
+    return text
 
 
 def _free(taken: Sequence[tuple[float, float]], left: float, right: float) -> bool:
@@ -292,8 +306,9 @@ def _drawn(each: Placed, top: float) -> list[str]:
             f'<path class="{css}" d="M{each.x - 5:.1f} {top + BAR / 2:g}l5 -5l5 5l-5 5z">'
             f"<title>{escape(thing.label)}</title></path>"
         )
-    text = f'<text class="tl-text" x="{each.text_x:.1f}" y="{top + 11.3:g}">{escape(each.text)}</text>'
-    return [shape, text]
+    if not each.text:
+        return [shape]
+    return [shape, f'<text class="tl-text" x="{each.text_x:.1f}" y="{top + 11.3:g}">{escape(each.text)}</text>']
 
 
 def _axis(seconds: float, scale: float, bottom: float) -> list[str]:
