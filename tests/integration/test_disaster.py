@@ -5,14 +5,30 @@ Each test leaves both sites up, the same, and in service as they were. What is w
 
 from __future__ import annotations
 
+import contextlib
+import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from disaster import PARTITIONS, Killed, Reader, Traffic, World, dying, in_order, judge, values
-from links import configure, create_topic, isthmus, new_name, read, status, wait_for
-from readers import positions
+from links import (
+    Message,
+    configure,
+    copy_until_caught_up,
+    create_topic,
+    isthmus,
+    new_name,
+    produce,
+    read,
+    status,
+    wait_for,
+)
+from readers import commit, positions
 
 from isthmus.sandbox import KafkaSite
 
@@ -21,6 +37,11 @@ TWO_WAY = {
     "commit_interval": "100ms",
     "sync": {"groups": {"include": "/.*/", "only_empty": False, "interval": "1s"}},
 }
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="module")
@@ -194,3 +215,76 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
     judge(world, traffic)
     for link in world.setup.config.links:
         assert isthmus(world.setup, "verify", link).code == 0
+
+
+def test_killed_for_real(world: World, rng: random.Random) -> None:
+    """The process of an operation is killed at any moment, again and again; in the end it is done, once."""
+    east, west = world.east, world.west
+    settled(world)
+    with Traffic(east, world.topic, "real") as traffic:
+        wait_for(lambda: traffic.count > 60, "some traffic")
+    program = Path(sys.executable).with_name("isthmus")
+    command = [
+        str(program),
+        "failover",
+        east.name,
+        "--to",
+        west.name,
+        "--planned",
+        "--json",
+        "--config",
+        str(world.setup.path),
+    ]
+    for _ in range(20):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if process.wait(rng.uniform(0.6, 2.5)) == 0:
+                break
+        process.kill()
+        process.wait()
+    else:
+        report = world.done("failover", east.name, "--to", west.name, "--planned")
+        assert report["attempts"] > 1
+    world.done("failback", east.name, "--no-verify")
+    settled(world)
+    judge(world, traffic)
+
+
+def test_rebuilt_with_links_one_way_only(world: World) -> None:
+    """Active-passive: the standby takes over, rebuilds the lost site, and work comes home."""
+    world.stop()
+    east, west, topic, group = world.east, world.west, new_name("one-way"), new_name("readers")
+    create_topic(east, topic, 1)
+    link = {"from": east.name, "to": west.name, "topics": [topic], "origin": True}
+    setup = configure({east.name: east, west.name: west}, {new_name("only"): link})
+    first = [Message(f"first {n}".encode()) for n in range(40)]
+    produce(east, topic, first)
+    commit(east, group, {(topic, 0): 30})
+    copy_until_caught_up(setup)
+    assert isthmus(setup, "groups", "sync").code == 0
+
+    def done(*arguments: str) -> None:
+        answer = isthmus(setup, *arguments, "--json")
+        assert answer.code == 0, f"{arguments}: {answer.code}\n{answer.out}\n{answer.err}"
+
+    world.kill(east)
+    done("failover", east.name, "--to", west.name, "--emergency")
+    second = [Message(f"second {n}".encode()) for n in range(20)]
+    produce(west, topic, second)
+    east.wipe()
+    done("reseed", east.name, "--from", west.name)
+    third = [Message(f"third {n}".encode()) for n in range(10)]
+    produce(west, topic, third)
+    done("failback", east.name)
+    expected = [message.value for message in first + second + third]
+    assert [record.value for record in read(east, topic)[0]] == expected
+    assert [record.value for record in read(west, topic)[0]] == expected
+    # Born at east: as it was; born at west: with its origin.
+    origins = [dict(record.headers).get("isthmus-origin") for record in read(east, topic)[0]]
+    assert origins == [None] * 40 + [west.name.encode()] * 30
+    place = positions(east, group)[topic, 0].offset
+    assert next(record.value for record in read(east, topic)[0] if record.offset >= place) == b"first 30"
+    produce(east, topic, [Message(b"home")])
+    copy_until_caught_up(setup)
+    assert [record.value for record in read(west, topic)[0]] == [*expected, b"home"]
+    assert isthmus(setup, "verify", setup.link).code == 0

@@ -12,9 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.config import Config, Link
-from isthmus.config.loop import Loop
-from isthmus.config.origin import Origin
-from isthmus.config.turned import BACK, STRANDED, turned
+from isthmus.config.turned import STRANDED
 from isthmus.engine.hold import hold, release
 from isthmus.engine.identity import incarnations, newest, recognise
 from isthmus.engine.positions import set_positions
@@ -27,6 +25,7 @@ from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal, entries
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
 from isthmus.recovery.seeded import continue_from, seeded_by
+from isthmus.recovery.seeding import way_home
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
 from isthmus.recovery.stranded import Policy, Ranges
@@ -276,10 +275,7 @@ def failback(
                 raise UsageError(
                     f"{away} knows of no failover of {home}, and the configuration has no link from {away} to {home}"
                 )
-            back = tuple(
-                turned(link, BACK, origin=link.origin or Origin(), loop=Loop(drop="returning"))
-                for link in between.forward
-            )
+            back = tuple(way_home(link) for link in between.forward)
     whole = config.model_copy(update={"links": {**config.links, **{link.name: link for link in back}}})
     with Stage(whole) as stage:
         operation = Operation(stage, Journal(stage.site(away), entry), tell)

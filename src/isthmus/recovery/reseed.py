@@ -29,7 +29,7 @@ from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
 from isthmus.recovery.roles import set_roles
 from isthmus.recovery.seeded import Seeded, continue_from, seeded_by
-from isthmus.recovery.seeding import reseeding
+from isthmus.recovery.seeding import reseeding, way_home
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
 from isthmus.recovery.verifying import verify_links
@@ -284,7 +284,7 @@ class Reseed:
                     self._stage.site(self.lost),
                     True,
                 )
-            for way in self.between.backward:
+            for way in self.between.backward or map(way_home, self.between.forward):
                 mine = [
                     each
                     for each in seeded

@@ -1,4 +1,4 @@
-"""The links that rebuild a lost site."""
+"""The links that only recovery runs: those that rebuild a lost site, and the way home where the configuration has none."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ from typing import Any
 
 from isthmus.config import Link
 from isthmus.config.link import Headers
-from isthmus.config.turned import RESEED, turned
+from isthmus.config.loop import Loop
+from isthmus.config.origin import Origin
+from isthmus.config.turned import BACK, RESEED, turned
 from isthmus.rules import Identities
+
+
+def way_home(link: Link) -> Link:
+    """The way back along a link, for what its destination has written itself: with origins, so that nothing comes home twice."""
+    return turned(link, BACK, origin=link.origin or Origin(), loop=Loop(drop="returning"))
 
 
 def reseeding(link: Link, lost: str, ids: Identities) -> Link:
