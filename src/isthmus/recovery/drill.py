@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 import kafka.errors as kerrors
@@ -28,7 +29,7 @@ from isthmus.recovery.failback import failback
 from isthmus.recovery.failover import failover
 from isthmus.recovery.operation import Tell
 from isthmus.recovery.reseed import reseed
-from isthmus.recovery.timeline import Timeline
+from isthmus.recovery.timeline import Kind, Timeline
 from isthmus.sandbox import KafkaSite, Sandbox
 
 Scenario = Literal["switch", "return", "rebuild"]
@@ -95,8 +96,7 @@ class Play(Acts):
     def set_up(self, box: Sandbox) -> None:
         """Sites, topics, the configuration, and a run of all links."""
         self.say(f"starting local sites that take the names of yours: {', '.join(self.plan.sites)}")
-        for name in (self.old, self.new, *self.forward, *self.backward):
-            self.stand(name, "starting", "wait")
+        self._stand([self.old, self.new, *self.forward, *self.backward], "starting", "wait")
         sites = box.start_all(self.plan.sites)
         self.brokers = {site.name: site for site in sites}
         path = box.directory / "isthmus.yaml"
@@ -114,8 +114,7 @@ class Play(Acts):
         finally:
             # The sandbox removes what it has made, and the directory only when nothing else is in it.
             path.unlink(missing_ok=True)
-        for name in (*self.forward, *self.backward):
-            self.stand(name, "running", "good")
+        self._stand([*self.forward, *self.backward], "running", "good")
 
     def end(self) -> None:
         super().end()
@@ -190,7 +189,8 @@ class Play(Acts):
             self._planned()
         else:
             gone = self._disaster(scenario)
-        self._home()
+        time.sleep(min(HOME_SECONDS, self.seconds))
+        self.quiet()
         self._judge(gone)
 
     def _planned(self) -> None:
@@ -205,6 +205,8 @@ class Play(Acts):
             self.stand(self.old, "fenced", "wait")
 
         self.when["fence"] = stop
+        if not self.backward:
+            self.then["promote"] = lambda: self._stand(self.forward, "held", "wait")
         done = self.operation(
             "planned failover",
             failover,
@@ -230,15 +232,11 @@ class Play(Acts):
             broker.kill()
         self.timeline.mark(self.old, f"{self.old} killed", "bad")
         self.stand(self.old, "dead", "bad")
-        for name in self.backward:
-            self.stand(name, f"{self.old} is gone", "bad")
-        for name in self.forward:
-            self.stand(name, f"{self.old} is gone", "bad")
+        self._stand([*self.forward, *self.backward], f"{self.old} is gone", "bad")
+        self.then["hold"] = lambda: self._stand(self.forward, "held", "wait")
         done = self.operation(
             "emergency failover", failover, self.config, self.old, self.new, "emergency", self.telling
         )
-        for name in self.forward:
-            self.stand(name, "held", "wait")
         self._in_service(died)
         self.rest(dead=True)
         self.quiet(f"{self.old}-1", dead=True)
@@ -264,8 +262,7 @@ class Play(Acts):
             )
             self.report.gone = len(lost)
         self.stand(self.old, "standby", "wait")
-        for name in self.backward:
-            self.stand(name, "running", "good")
+        self._stand(self.backward, "running", "good")
         self._failback()
         return lost
 
@@ -306,17 +303,19 @@ class Play(Acts):
             self.stand(self.new, "fenced", "wait")
 
         self.when["switch-fence"] = stop
+        self.then["stranded" if self.backward else "restore"] = lambda: self._stand(self.forward, "running", "good")
+        # Before the comparison, which is right under traffic.
+        self.then["switch-roles"] = self._home
         done = self.operation(
             "failback", failback, self.config, self.old, self.telling, away=self.new, seconds=CATCH_UP_SECONDS
         )
         self.report.stranded = done["stranded_records"]
         self.report.home_rto_seconds = round(self.ready - began, 3)
-        for name in self.forward:
-            self.stand(name, "running", "good")
 
     def _home(self) -> None:
+        """Work is home: writers and readers go on there."""
         old, new = self.config.sites[self.old], self.config.sites[self.new]
-        self.timeline.mark(self.old, f"{self.old} in service", "good")
+        self.timeline.mark(self.old, f"{self.old} in service", "good", self.ready)
         self.stand(self.old, "in service", "good")
         self.stand(self.new, "in service" if self.backward else "standby", "good" if self.backward else "wait")
         self.say(f"work is home at {self.old}")
@@ -324,8 +323,10 @@ class Play(Acts):
         if self.backward:
             self.write(f"{self.new}-3", new, self.away)
         self.read(old, self.at_home)
-        time.sleep(min(HOME_SECONDS, self.seconds))
-        self.quiet()
+
+    def _stand(self, lanes: Sequence[str], label: str, kind: Kind) -> None:
+        for lane in lanes:
+            self.stand(lane, label, kind)
 
     def _judge(self, gone: set[str]) -> None:
         self.say("counting: each acknowledged record at each site, and what the group has read")

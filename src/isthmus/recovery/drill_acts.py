@@ -34,6 +34,8 @@ class Acts:
         self.run: Replicator | PipedReplicator | None = None
         self.when: dict[str, Callable[[], None]] = {}
         """What to do when a step of an operation begins: where an operator would act, the drill does."""
+        self.then: dict[str, Callable[[], None]] = {}
+        """The same for when a step is done."""
         self.ready = 0.0
         self._rate, self._tell = rate, tell
         self._bars: dict[str, Bar] = {}
@@ -45,8 +47,9 @@ class Acts:
         self.end()
 
     def end(self) -> None:
-        self.rest(dead=True)
-        self.quiet(dead=True)
+        # Brokers of this machine end right after; real ones are left as a client should leave them.
+        self.rest(dead=not self.report.live)
+        self.quiet(dead=not self.report.live)
         if self.run is not None:
             self.run.stop()
             self.run = None
@@ -65,6 +68,8 @@ class Acts:
         if telling.state == "done" and telling.step in ("promote", "switch-promote"):
             self.ready = time.time()
         self._tell(telling)
+        if telling.state == "done" and telling.step in self.then:
+            self.then.pop(telling.step)()
 
     def stand(self, lane: str, label: str, kind: Kind) -> None:
         self.timeline.state(lane, label, kind)

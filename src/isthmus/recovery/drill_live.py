@@ -40,6 +40,7 @@ from isthmus.recovery.timeline import Timeline
 
 HOME_SECONDS = 3.0
 CATCH_UP_SECONDS = 300.0
+LEAVE_SECONDS = 15.0
 
 
 def live_drill(config: Config, tell: Tell, *, site: str | None, rate: float, seconds: float) -> DrillReport:
@@ -254,7 +255,13 @@ async def _delete(cluster: Cluster, made: Scratch, had_table: bool) -> list[str]
         g for g in await list_groups(cluster) if g in (made.group, own) or g.startswith((f"{own}.", f"{made.group}."))
     ]
     await delete_topics(cluster, topics)
-    refused = {name: error for name, error in (await delete_groups(cluster, groups)).items() if error is not None}
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while True:
+        refused = {name: error for name, error in (await delete_groups(cluster, groups)).items() if error is not None}
+        # Who was interrupted may not have left the group; its session ends soon.
+        if kerrors.NonEmptyGroupError not in refused.values() or time.monotonic() > deadline:
+            break
+        await cluster.loop.sleep(0.5)
     return [f"group {name} could not be deleted: {error.__name__}" for name, error in refused.items()]
 
 

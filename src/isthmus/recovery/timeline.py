@@ -280,10 +280,10 @@ def svg(timeline: Timeline, title: str) -> str:
         name = lane if len(lane) <= room else lane[: room - 1] + "…"
         lines.append(f'<text class="tl-text tl-name" x="{MARGIN:g}" y="{top + PAD + 12:g}">{escape(name)}</text>')
     lines += _axis(end - timeline.began, scale, bottom)
-    # Lines of moments run through all lanes, below everything else.
+    # Lines of moments run through all lanes, below everything else; beginnings of operations are moments of their own lane only.
     for things in placed.values():
         for each in things:
-            if isinstance(each.thing, Mark):
+            if isinstance(each.thing, Mark) and each.thing.kind != "step":
                 css = "tl-cut" if each.thing.kind == "bad" else "tl-moment"
                 lines.append(f'<path class="{css}" d="M{each.x:.1f} {HEAD:g}V{bottom:g}"/>')
     for lane, things in placed.items():
