@@ -145,6 +145,29 @@ def test_a_standby_is_promoted_and_what_was_registered_there_comes_home(
     assert switched(setup, "promote", there) == [("*", "mode", "READONLY", "READWRITE")]
 
 
+def test_a_record_waits_for_a_schema_that_a_standby_does_not_take_from_tasks(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    """Only the link's own comparison opens a read-only registry: a task that meets a new id waits for it, without a fault."""
+    east, west = pair
+    register(west, "taken", C)
+    register(east, "one", A)
+    topic = links.create_topic(east_and_west[0], links.new_name("standby"))
+    setup = linked(east_and_west, east, west, {"standby": True}, topics=[topic], rules=[{"schema_ids": {}}])
+    assert applied(setup) == {"*": "alter", "one": "create"}
+    late = register(east, "one", B)
+    west.asked.clear()
+    with links.Replicator(setup):
+        links.produce(east_and_west[0], topic, [Message(framed(late, b"late"))])
+        links.wait_for(lambda: "POST /subjects/one/versions" in west.asked, "the task to try")
+        assert versions(west, "one") == [1]
+        assert links.faults(setup) == {}
+        assert applied(setup) == {"one": "grow"}
+        links.wait_for_records(east_and_west[1], topic, 1)
+    (value,) = (record.value for record in links.read(east_and_west[1], topic)[0])
+    assert value == framed(version(west, "one", 2)["id"], b"late")
+
+
 def switched(setup: Setup, verb: str, link: str, *options: str) -> list[tuple[str, str, str, str]]:
     """Promote or demote; what changed."""
     told = links.isthmus(setup, verb, link, *options, "--json")
