@@ -261,6 +261,23 @@ def wait_until_held(setup: Setup, topic: str) -> None:
     wait_for(held, "the link to be held")
 
 
+def test_a_pause_outlives_the_brokers_memory(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    """Brokers forget a group's offsets after a week without a commit; what an operator asked for still holds."""
+    topic = create_topic(east, unique_topic("forgotten"))
+    setup = one_link(east, west, [topic])
+    produce(east, topic, numbered(10))
+    copy_until_caught_up(setup)
+    assert isthmus(setup, "pause", setup.link).code == 0
+    client = admin(west)
+    client.delete_consumer_groups([f"_isthmus.{setup.link}"])[f"_isthmus.{setup.link}"].result(30)
+    with Replicator(setup):
+        wait_for(lambda: status(setup)["state"] == "paused", "the pause to be put back")
+        produce(east, topic, numbered(10, 10))
+        assert isthmus(setup, "resume", setup.link).code == 0
+        wait_for_records(west, topic, 20)
+    assert compare(east, west, topic) == 20
+
+
 def test_pause_resume_and_limit_reach_a_lease_in_flight(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
     topic = create_topic(east, unique_topic("steered"), 2)
     setup = one_link(east, west, [topic], lease="10m")

@@ -36,6 +36,7 @@ from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
 from isthmus.engine.pen import Pen
 from isthmus.engine.report import FaultReport, PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
+from isthmus.engine.steer import put_back
 from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
@@ -94,6 +95,7 @@ class Planner:
         self._status = (state.status_topic(link.name), 0)
         self._connected = False
         self._identities = Identities()
+        self._wishes_known = False
         self._pen: Pen | None = None
         self._claimed = False
         self._fenced = False
@@ -138,6 +140,10 @@ class Planner:
     async def _read_control(self) -> Control:
         await self._connect()
         committed = await group_offsets(self.target, self._group, [self._status], stable=False)
+        if self._status not in committed and not self._wishes_known:
+            # Nobody has ever asked for anything, or the broker has forgotten it.
+            self._wishes_known = True
+            return await put_back(self.target, self.job.link.name)
         return Control.read(committed.get(self._status))
 
     async def _connect(self) -> None:

@@ -159,6 +159,11 @@ class Observer:
     def _describe(self, result: LinkState, claim: Claim | None, control: Control) -> None:
         result.control = control
         result.rate_limit = control.rate_limit if control.rate_overridden else self._link.rate_limit
+        if control.held:
+            result.state = "held"
+            result.trouble.append(f"held: {control.held}")
+        elif control.paused:
+            result.state = "paused"
         if claim is None:
             return
         result.lease, result.host = claim.number, claim.host
@@ -169,15 +174,8 @@ class Observer:
         result.slots = {r.slot: r.at for r in current}
         # Between two leases the newest one has no reports yet; those of the one before tell that the run lives.
         alive = [r for r in self._reports.slots.values() if r.run == claim.run and now - r.at < SILENT_SECONDS]
-        if control.held:
-            result.state = "held"
-            result.trouble.append(f"held: {control.held}")
-        elif control.paused:
-            result.state = "paused"
-        elif alive and control.stop != claim.run:
-            result.state = "running"
-        else:
-            result.state = "stopped"
+        if not control.resting:
+            result.state = "running" if alive and control.stop != claim.run else "stopped"
         if alive:
             result.records_per_second = sum(r.records_per_second for r in alive)
             result.bytes_per_second = sum(r.bytes_per_second for r in alive)

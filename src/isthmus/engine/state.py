@@ -133,6 +133,12 @@ class Control:
     version: int = field(default=0, compare=False)
 
     @property
+    def lasting(self) -> dict[str, Any]:
+        """What holds until somebody says otherwise, however long that takes."""
+        names = ("paused", "rate_limit", "rate_overridden", "held")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def resting(self) -> bool:
         """Whether nothing is to be copied now."""
         return self.paused or bool(self.held)
