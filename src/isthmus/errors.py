@@ -27,7 +27,7 @@
     │       ├── UnknownSchemaIds             records carry schema ids that no registry knows
     │       └── RuleFailed                   a rule raised or returned something unusable
     ├── RegistryRefused             exit 1   a schema registry refused a request for good
-    ├── HookFailed                  exit 1   an operator's own command did not do what it was asked for
+    ├── HookFailed                  exit 9   an operator's own command did not do what it was asked for
     ├── TakenOver                   exit 7   another replicator runs this link now
     ├── SandboxError                exit 8   a local broker or cluster could not be run
     └── Interrupted                 exit 130 stopped by the user, cleanly
@@ -228,6 +228,8 @@ class RegistryRefused(IsthmusError):
 
 class HookFailed(IsthmusError):
     """An operator's own command (``sites.SITE.hooks``) did not do what it was asked for."""
+
+    exit_code = 9
 
 
 class TakenOver(IsthmusError):
