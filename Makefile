@@ -22,7 +22,7 @@ $(READY): requirements.lock pyproject.toml
 
 setup: $(READY) ## make the virtual environment and compile the kernels once
 
-demo: $(READY) ## two real clusters, live traffic, a replicator that is killed and goes on, and the proof (< 3 min)
+demo: $(READY) ## a data centre dies under traffic, is rebuilt, and work comes home; with the proof (< 5 min)
 	@$(BIN)/python tools/demo.py
 
 bench: $(READY) ## side by side with peers; QUICK=1: under 5 minutes, SCALE=1: how cost grows

@@ -1,6 +1,8 @@
-"""The demo: two real Kafka clusters, live traffic, a replicator that is killed in the middle, and the proof.
+"""The demo: a data centre dies, and comes back.
 
-The traffic is written and the result is judged by confluent-kafka, a client that we did not write.
+Two real Kafka clusters, both written to; one of them is killed under traffic and loses all its data. Work goes on at the other one, the
+dead one is rebuilt from it while traffic flows, and work comes home. The traffic is written and the result is judged by confluent-kafka, a client
+that we did not write.
 """
 
 from __future__ import annotations
@@ -10,101 +12,91 @@ import contextlib
 import itertools
 import json
 import os
-import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient, NewTopic
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
-from isthmus.cli.link_table import link_table
-from isthmus.config import Config, loads
-from isthmus.engine.snapshot import Observer
-from isthmus.sandbox import Sandbox
+from isthmus.config import load
+from isthmus.recovery.drill_process import Replicator, until
+from isthmus.recovery.failback import failback
+from isthmus.recovery.failover import failover
+from isthmus.recovery.operation import Telling
+from isthmus.recovery.reseed import reseed
+from isthmus.recovery.timeline import Timeline, svg
+from isthmus.recovery.verifying import verify_links
+from isthmus.sandbox import KafkaSite, Sandbox
 
-TOPICS = {"orders": 6, "payments": 3}
+TOPICS = {"orders": 3, "payments": 2}
+PARTITIONS = [(topic, p) for topic, count in TOPICS.items() for p in range(count)]
+LINKS = ("east-to-west", "west-to-east")
 QUIET = {"log_level": 0}
+# Between a record's acknowledgement and the last word that a task had of its source.
+ON_THE_WAY_SECONDS = 1.0
 console = Console(highlight=False)
 
 
-class Traffic(threading.Thread):
-    """Writes numbered records to each partition until stopped, at a steady rate."""
+class Writer(threading.Thread):
+    """Writes numbered records to each partition until stopped; ``acknowledged`` is what the site has taken, and when."""
 
-    def __init__(self, bootstrap: str, per_second: int) -> None:
-        super().__init__(daemon=True)
+    def __init__(self, name: str, site: KafkaSite, rate: int, line: Timeline) -> None:
+        super().__init__(daemon=True, name=name)
+        self.acknowledged: dict[bytes, float] = {}
         self._producer = ck.Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": site.bootstrap,
                 "enable.idempotence": True,
                 "linger.ms": 5,
+                "message.timeout.ms": 5000,
                 "compression.type": "lz4",
                 **QUIET,
             }
         )
-        self._rate = per_second
+        self._rate, self._line = rate, line
         self._ending = threading.Event()
-        self.written = 0
+        self._bar = line.begin(site.name, f"writer {name}", "traffic")
+        self.start()
 
     def run(self) -> None:
-        partitions = [(topic, p) for topic, count in TOPICS.items() for p in range(count)]
-        started, number = time.monotonic(), 0
+        began, number = time.monotonic(), 0
         while not self._ending.is_set():
-            due = int((time.monotonic() - started) * self._rate)
-            while number < due:
-                topic, partition = partitions[number % len(partitions)]
-                value = f"{topic} {partition} {number} ".encode() + os.urandom(60)
-                headers = [("trace", os.urandom(8)), ("empty", None)]
+            while number < (time.monotonic() - began) * self._rate and not self._ending.is_set():
+                topic, partition = PARTITIONS[number % len(PARTITIONS)]
+                value = f"{self.name} {number:08d}".encode()
+                headers = [("trace", os.urandom(8))]
                 with contextlib.suppress(BufferError):
-                    self._producer.produce(topic, value, f"key-{number % 997}", partition, headers=headers)
+                    self._producer.produce(
+                        topic, value, f"key-{number % 997}", partition, headers=headers, on_delivery=self._told
+                    )
                     number += 1
                     continue
                 self._producer.poll(0.05)
             self._producer.poll(0.01)
-        self._producer.flush()
-        self.written = number
+        self._producer.flush(6)
 
-    def finish(self) -> int:
-        self._ending.set()
-        self.join()
-        return self.written
+    def _told(self, error: ck.KafkaError | None, message: ck.Message) -> None:
+        if error is None:
+            self.acknowledged[message.value()] = time.time()
 
-
-class Replicator:
-    """``isthmus run`` as a user would start it: a process of its own."""
-
-    def __init__(self, config: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "isthmus.cli", "run", "--json", "--config", str(config)]
-        with log.open("ab") as out:
-            self.process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
-
-    def kill(self) -> None:
-        """kill -9, as a power failure would: nothing is flushed, nothing is said."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        try:
-            return self.process.wait(60)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return -9
+    def finish(self) -> None:
+        if not self._ending.is_set():
+            self._ending.set()
+            self.join()
+            self._line.end(self._bar)
 
 
-def read_all(bootstrap: str, topic: str, count: int) -> dict[int, list[Any]]:
-    """Every committed record of a topic, by partition, as a stock consumer sees it."""
+def read_all(site: KafkaSite) -> dict[tuple[str, int], list[bytes]]:
+    """The values of every committed record of a site, by partition and in order, as a stock consumer sees them."""
     consumer = ck.Consumer(
         {
-            "bootstrap.servers": bootstrap,
+            "bootstrap.servers": site.bootstrap,
             "group.id": "demo-judge",
             "isolation.level": "read_committed",
             "enable.partition.eof": True,
@@ -112,146 +104,238 @@ def read_all(bootstrap: str, topic: str, count: int) -> dict[int, list[Any]]:
             **QUIET,
         }
     )
-    consumer.assign([ck.TopicPartition(topic, p, 0) for p in range(count)])
-    found: dict[int, list[Any]] = {p: [] for p in range(count)}
+    consumer.assign([ck.TopicPartition(topic, p, 0) for topic, p in PARTITIONS])
+    found: dict[tuple[str, int], list[bytes]] = {key: [] for key in PARTITIONS}
     left = set(found)
     while left:
-        for message in consumer.consume(10_000, 10):
+        for message in consumer.consume(10_000, 1):
+            key = message.topic(), message.partition()
             if message.error():
-                left.discard(message.partition())
-                continue
-            found[message.partition()].append(message)
+                left.discard(key)
+            else:
+                found[key].append(message.value())
     consumer.close()
     return found
 
 
-def judge(east: str, west: str) -> list[dict[str, Any]]:
-    """Compare both sides record by record: key, value, headers, timestamp, order."""
-    rows = []
-    for topic, count in TOPICS.items():
-        source, target = read_all(east, topic, count), read_all(west, topic, count)
-        for p in range(count):
-            there = {}
-            doubled = 0
-            order = []
-            for message in target[p]:
-                headers = message.headers() or []
-                offset = int.from_bytes(dict(headers)["isthmus-offset"], "big")
-                doubled += offset in there
-                order.append(offset)
-                there[offset] = (message.key(), message.value(), headers[:-1], message.timestamp())
-            here = {m.offset(): (m.key(), m.value(), m.headers() or [], m.timestamp()) for m in source[p]}
-            rows.append(
-                {
-                    "partition": f"{topic}[{p}]",
-                    "records": len(here),
-                    "lost": len(here.keys() - there.keys()),
-                    "doubled": doubled,
-                    "reordered": sum(b <= a for a, b in itertools.pairwise(order)),
-                    "changed": sum(here[o] != there[o] for o in here.keys() & there.keys()),
-                    "unexpected": len(there.keys() - here.keys()),
-                }
-            )
-    return rows
+def judge(writer: Writer, held: dict[tuple[str, int], list[bytes]], gone: set[bytes]) -> dict[str, int]:
+    """What one site holds of one writer's records."""
+    stem = writer.name.encode() + b" "
+    mine = {key: [value for value in values if value.startswith(stem)] for key, values in held.items()}
+    counts = Counter(value for values in mine.values() for value in values)
+    return {
+        "held": sum(counts.values()),
+        "lost": len(writer.acknowledged.keys() - counts.keys() - gone),
+        "doubled": sum(count - 1 for count in counts.values()),
+        "out of order": sum(b < a for values in mine.values() for a, b in itertools.pairwise(values)),
+    }
 
 
-@contextlib.contextmanager
-def showing(config: Config) -> Iterator[Any]:
-    """A live table of the link, read from the clusters, so it goes on while the replicator is dead."""
-    link = config.links["east-to-west"]
-    observer = Observer(link, config.sites["east"], config.sites["west"]).connect()
-    live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
-    if live is not None:
-        live.start()
-    try:
-
-        def show(seconds: float, until: Any = lambda state: False) -> Any:
-            end = time.monotonic() + seconds
-            while True:
-                state = observer.look()
-                if live is not None:
-                    live.update(link_table([state], rows=12))
-                if until(state) or time.monotonic() >= end:
-                    break
-                time.sleep(0.5)
-            if live is None:
-                console.print(link_table([state], rows=12))
-            return state
-
-        yield show
-    finally:
-        if live is not None:
-            live.stop()
-        observer.close()
-
-
-def say(text: str) -> None:
-    console.print(f"[{time.monotonic() - STARTED:5.1f} s] {text}", markup=False)
+def say(text: str, style: str = "") -> None:
+    console.print(f"[{time.monotonic() - STARTED:5.1f} s] {text}", markup=False, style=style, soft_wrap=True)
 
 
 STARTED = time.monotonic()
 
 
+class Demo:
+    """The play, act by act."""
+
+    def __init__(self, box: Sandbox, rate: int, seconds: float) -> None:
+        self.rate, self.seconds = rate, seconds
+        self.line = Timeline(["east", "west", *LINKS, "operation"])
+        self.writers: list[Writer] = []
+        self.when: dict[tuple[str, str], Callable[[], None]] = {}
+        self._steps: list[str] = []
+        self.box = box
+
+    # -- the stage ----------------------------------------------------------------------------------------------
+
+    def set_up(self) -> None:
+        for lane in ("east", "west", *LINKS):
+            self.line.state(lane, "starting", "wait")
+        say("starting two Kafka clusters, east and west (the brokers are fetched once)")
+        self.east, self.west = self.box.start_all(["east", "west"])
+        for site in (self.east, self.west):
+            admin = AdminClient({"bootstrap.servers": site.bootstrap, **QUIET})
+            for future in admin.create_topics([NewTopic(t, p, 1) for t, p in TOPICS.items()]).values():
+                future.result()
+            self.line.state(site.name, "in service", "good")
+        options = {
+            "topics": list(TOPICS),
+            "loop": "returning",
+            "commit_interval": "200ms",
+            "sync": {"groups": {"only_empty": False, "interval": "2s"}},
+        }
+        document = {
+            "sites": {"east": self.east.site_yaml(), "west": self.west.site_yaml()},
+            "links": {
+                "east-to-west": {"from": "east", "to": "west", **options},
+                "west-to-east": {"from": "west", "to": "east", **options},
+            },
+        }
+        path = self.box.directory / "isthmus.yaml"
+        path.write_text(json.dumps(document))
+        self.config = load(path)
+        say("isthmus run: east <-> west, each written to, exactly once, and no record goes round")
+        self.run = Replicator(path, self.box.directory / "run.log")
+        self.links = [self.config.links[name] for name in LINKS]
+        until(self.config, self.links, "running", self.run)
+        for lane in LINKS:
+            self.line.state(lane, "running", "good")
+
+    def tell(self, telling: Telling) -> None:
+        act = self.when.pop((telling.step, telling.state), None)
+        if act is not None:
+            act()
+        self.line.step("operation", telling)
+        if telling.state == "done":
+            self._steps.append(f"{telling.step} {telling.seconds:.1f} s")
+
+    @contextlib.contextmanager
+    def operation(self, name: str) -> Iterator[None]:
+        self.line.mark("operation", name)
+        self._steps = []
+        yield
+        say(f"  {', '.join(self._steps)}", "dim")
+
+    def write(self, name: str, site: KafkaSite) -> Writer:
+        writer = Writer(name, site, self.rate, self.line)
+        self.writers.append(writer)
+        return writer
+
+    # -- the acts -----------------------------------------------------------------------------------------------
+
+    def disaster(self) -> None:
+        say(f"confluent-kafka writes {self.rate} records/s to east, and as many to west")
+        self.write("w1", self.west)
+        first = self.write("e1", self.east)
+        time.sleep(self.seconds)
+        say("kill -9: east is gone, in the middle of its work", "bold red")
+        for broker in self.east.brokers:
+            broker.kill()
+        self.line.mark("east", "east killed", "bad")
+        self.line.state("east", "dead", "bad")
+        for lane in LINKS:
+            self.line.state(lane, "east is gone", "bad")
+        say("isthmus failover east --to west --emergency")
+        self.when["hold", "done"] = lambda: self.line.state("east-to-west", "held", "wait")
+        self.when["promote", "done"] = lambda: self.line.mark("west", "west is in service for both", "good")
+        with self.operation("emergency failover"):
+            report = failover(self.config, "east", "west", "emergency", self.tell)
+        first.finish()
+        here = {value for values in read_all(self.west).values() for value in values}
+        self.gone = first.acknowledged.keys() - here
+        heard = [
+            each["heard"] for step in report["steps"] if step["step"] == "declare" for each in step["found"]["links"]
+        ]
+        known = [
+            v for v in self.gone if first.acknowledged[v] < max(filter(None, heard), default=0) - ON_THE_WAY_SECONDS
+        ]
+        self.beyond = max(0, len(known) - report["rpo_records"])
+        say(
+            f"  west is in service {report['rto_seconds']:.1f} s after the death. Declared lost: {report['rpo_records']} records at most, and what came in "
+            f"the {report['unknown_since_seconds']:.0f} s since east was last heard. Really lost: {len(self.gone)} of {len(first.acknowledged)}"
+        )
+
+    def rebuild(self) -> None:
+        say("east's applications go on at west")
+        self.write("w2", self.west)
+        time.sleep(self.seconds / 2)
+        say("east comes back, empty: another cluster under the old name")
+        self.line.state("east", "starting, empty", "wait")
+        self.east.wipe()
+        self.line.mark("east", "east back, empty", "good")
+        self.line.state("east", "being rebuilt", "wait")
+        say("isthmus reseed east --from west: from what west has, under traffic")
+        with self.operation("re-seed"):
+            reseed(self.config, "east", "west", self.tell, verify=False)
+        self.line.state("east", "standby", "wait")
+        for lane in LINKS:
+            self.line.state(lane, "running", "good")
+
+    def home(self) -> None:
+        say("isthmus failback east: work comes home")
+
+        def stop() -> None:
+            say("  its fence: the demo stops writing to west for a moment")
+            for writer in self.writers:
+                writer.finish()
+            self.line.state("west", "fenced", "wait")
+
+        self.when["switch-fence", "begins"] = stop
+        with self.operation("failback"):
+            failback(self.config, "east", self.tell, verify=False)
+        for name in ("east", "west"):
+            self.line.state(name, "in service", "good")
+        self.line.mark("east", "east in service", "good")
+        say("both sites are written to again")
+        self.write("e2", self.east)
+        self.write("w3", self.west)
+        time.sleep(self.seconds / 2)
+        for writer in self.writers:
+            writer.finish()
+        until(self.config, self.links, "caught up", self.run)
+
+    def proof(self) -> bool:
+        say("isthmus verify, both ways: record by record")
+        with self.line.during("operation", "verify"):
+            found = verify_links(self.config, self.links, lambda words: say(f"  {words}"))
+        say("and once more, by confluent-kafka: each acknowledged record at each site")
+        held = {site.name: read_all(site) for site in (self.east, self.west)}
+        table = Table(title="every acknowledged record, at each site")
+        table.add_column("writer")
+        for name in ("acknowledged", "died", "site", "held", "lost", "doubled", "out of order"):
+            table.add_column(name, justify="left" if name == "site" else "right")
+        fine = self.beyond == 0
+        for writer in self.writers:
+            for number, (site, values) in enumerate(held.items()):
+                gone = self.gone if writer.name == "e1" else set()
+                row = judge(writer, values, gone)
+                fine &= not (row["lost"] or row["doubled"] or row["out of order"])
+                first = [writer.name, str(len(writer.acknowledged)), str(len(gone))] if number == 0 else ["", "", ""]
+                table.add_row(*first, site, *map(str, row.values()))
+        console.print(table)
+        total = sum(len(writer.acknowledged) for writer in self.writers)
+        lost = f"{len(self.gone)} died with east ({self.beyond} of them beyond what was declared)"
+        verdict = (
+            "nothing else lost, nothing doubled, nothing out of order" if fine else "NOT as it should be, see above"
+        )
+        say(f"{total} records: {lost}; {verdict}", "bold green" if fine else "bold red")
+        return fine and all(not each["damage"] for each in found.values())
+
+    def end(self) -> None:
+        for writer in self.writers:
+            writer.finish()
+        self.line.close()
+        if hasattr(self, "run"):
+            self.run.stop()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=6_000, help="records a second")
-    parser.add_argument("--seconds", type=float, default=12.0, help="length of each act")
+    parser.add_argument("--rate", type=int, default=1_000, help="records a second of each writer")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of an act")
+    parser.add_argument("--picture", type=Path, default=Path("build/demo-timeline.svg"), help="where the timeline goes")
     options = parser.parse_args()
-    say("starting two Kafka clusters, east and west (the brokers are fetched once)")
     with Sandbox() as box:
-        east, west = box.start_all(["east", "west"])
-        admin = AdminClient({"bootstrap.servers": east.bootstrap, **QUIET})
-        for future in admin.create_topics([NewTopic(t, p, 1) for t, p in TOPICS.items()]).values():
-            future.result()
-        document = {
-            "sites": {"east": east.site_yaml(), "west": west.site_yaml()},
-            "links": {"east-to-west": {"from": "east", "to": "west", "topics": ["/.*/"]}},
-        }
-        path, log = box.directory / "isthmus.yaml", box.directory / "run.log"
-        path.write_text(json.dumps(document))
-        config = loads(path.read_text())
-        say(f"writing {options.rate} records/s to east with confluent-kafka")
-        traffic = Traffic(east.bootstrap, options.rate)
-        traffic.start()
-        say("isthmus run: east -> west, exactly once, on Spark")
-        replicator = Replicator(path, log)
+        demo = Demo(box, options.rate, options.seconds)
+        fine = False
         try:
-            with showing(config) as show:
-                show(60, lambda s: s.state == "running" and s.lag < options.rate)
-                show(options.seconds)
-                say("kill -9 of the replicator, in the middle of its work")
-                replicator.kill()
-                show(options.seconds / 2)
-                say("isthmus run again: no checkpoint, no clean-up, it goes on from what is committed")
-                replicator = Replicator(path, log)
-                show(60, lambda s: s.state == "running" and s.lag < options.rate)
-                show(options.seconds / 2)
-                written = traffic.finish()
-                say(f"traffic stopped after {written} records; waiting until all is copied")
-                state = show(60, lambda s: s.lag == 0 and s.state == "running")
-            code = replicator.stop()
-            say(f"replicator stopped (exit code {code}), lag {state.lag}")
-            say("comparing every record on both sides, with confluent-kafka")
-            rows = judge(east.bootstrap, west.bootstrap)
+            demo.set_up()
+            demo.disaster()
+            demo.rebuild()
+            demo.home()
+            fine = demo.proof()
         finally:
-            traffic.finish()
-            if replicator.process.poll() is None:
-                replicator.kill()
-        bad = {
-            name: sum(row[name] for row in rows) for name in ("lost", "doubled", "reordered", "changed", "unexpected")
-        }
-        table = Table(title="east against west")
-        for name in rows[0]:
-            table.add_column(name, justify="left" if name == "partition" else "right")
-        for row in rows:
-            table.add_row(*map(str, row.values()))
-        console.print(table)
-        total = sum(row["records"] for row in rows)
-        fine = not any(bad.values()) and total == written
-        if not fine:
-            console.print(log.read_text()[-3000:], markup=False)
-        verdict = "nothing lost, doubled, reordered or changed" if fine else f"NOT the same: {bad}"
-        say(f"{total} of {written} records: {verdict}")
+            demo.end()
+            if not fine and (box.directory / "run.log").exists():
+                console.print((box.directory / "run.log").read_text()[-3000:], markup=False)
+            for name in ("isthmus.yaml", "run.log"):
+                (box.directory / name).unlink(missing_ok=True)
+    options.picture.parent.mkdir(parents=True, exist_ok=True)
+    options.picture.write_text(svg(demo.line, "A data centre dies, and comes back"))
+    say(f"the whole of it as a picture: {options.picture}")
     say("clusters stopped, data thrown away")
     return 0 if fine else 1
 
