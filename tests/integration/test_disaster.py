@@ -30,6 +30,7 @@ from links import (
 )
 from readers import commit, positions
 
+from isthmus.recovery.verify import in_this_process, verify
 from isthmus.sandbox import KafkaSite
 
 TWO_WAY = {
@@ -288,3 +289,63 @@ def test_rebuilt_with_links_one_way_only(world: World) -> None:
     copy_until_caught_up(setup)
     assert [record.value for record in read(west, topic)[0]] == [*expected, b"home"]
     assert isthmus(setup, "verify", setup.link).code == 0
+
+
+def test_rebuilt_in_a_mesh(
+    world: World, pair: tuple[KafkaSite, KafkaSite], make_module_site: Callable[..., KafkaSite]
+) -> None:
+    """A site of three is rebuilt from one of the others; its links to the third one go on exactly, too."""
+    world.stop()
+    third = make_module_site("third-dr")
+    sites = {site.name: site for site in (*pair, third)}
+    topic = new_name("mesh")
+    for site in sites.values():
+        create_topic(site, topic, 1)
+    ways = {
+        f"{topic}-{a}-{b}": {"from": a, "to": b, "topics": [topic], "loop": "foreign"}
+        for a in sites
+        for b in sites
+        if a != b
+    }
+    setup = configure(sites, ways)
+
+    def write(stem: str, count: int, *where: KafkaSite) -> None:
+        for site in where or sites.values():
+            produce(site, topic, [Message(f"{site.name} {stem} {n}".encode()) for n in range(count)])
+
+    def copy(*names: str) -> None:
+        for name in names or ways:
+            copy_until_caught_up(setup, name)
+
+    lost, survivor = pair
+    write("first", 20)
+    copy()
+    # What the lost site has sent to the survivor, but not to the third one; and what the third one has sent to neither.
+    write("second", 7, lost)
+    copy(f"{topic}-{lost.name}-{survivor.name}")
+    write("third", 5, third)
+    world.kill(lost)
+    for arguments in (
+        ("failover", lost.name, "--to", survivor.name, "--emergency"),
+        ("reseed", lost.name, "--from", survivor.name, "--no-verify"),
+    ):
+        if arguments[0] == "reseed":
+            write("fourth", 6, survivor)
+            lost.wipe()
+        answer = isthmus(setup, *arguments, "--json")
+        assert answer.code == 0, f"{arguments}: {answer.code}\n{answer.out}\n{answer.err}"
+    write("fifth", 4)
+    copy()
+    for site in sites.values():
+        found = [record.value or b"" for record in read(site, topic)[0]]
+        assert len(found) == len(set(found)) == 3 * 20 + 7 + 5 + 6 + 3 * 4, (site.name, len(found), len(set(found)))
+        for writer in sites:
+            # In the order of its birthplace, everywhere.
+            mine = [value for value in found if value.startswith(writer.encode())]
+            assert [value.rpartition(b" ")[0] for value in mine] == sorted(
+                (value.rpartition(b" ")[0] for value in mine),
+                key=lambda v: [b"first", b"second", b"third", b"fourth", b"fifth"].index(v.rpartition(b" ")[2]),
+            )
+    for name in ways:
+        report = verify(setup.config, name, workers=in_this_process)
+        assert report.clean, (name, report.verdict, report.offenders)

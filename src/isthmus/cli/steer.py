@@ -32,8 +32,8 @@ def pause(link: LinkArgument, config: ConfigOption = DEFAULT_CONFIG, json: JsonO
 
 
 def resume(link: LinkArgument, config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Let a paused link go on."""
-    _steer(config, link, json, paused=False)
+    """Let a link go on that was paused, or that recovery holds: then you have seen to its positions yourself."""
+    _steer(config, link, json, paused=False, held="")
 
 
 def limit(

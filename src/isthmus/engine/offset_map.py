@@ -24,7 +24,7 @@ from __future__ import annotations
 import struct
 import uuid
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import cramjam
@@ -192,8 +192,10 @@ class PartitionMap:
         return answer, inside, ~beyond
 
 
-def build_maps(records: Iterable[tuple[bytes, bytes | None]]) -> dict[tuple[str, int], PartitionMap]:
-    """Maps from the map topic's records, in the order in which they stand in it."""
+def build_maps(
+    records: Iterable[tuple[bytes, bytes | None]], only: Mapping[tuple[str, int], uuid.UUID] | None = None
+) -> dict[tuple[str, int], PartitionMap]:
+    """Maps from the map topic's records, in the order in which they stand in it; of the newest incarnation of each source topic, or of these."""
     newest: dict[bytes, tuple[int, bytes]] = {}
     for order, (raw, value) in enumerate(records):
         if value is None:
@@ -203,6 +205,8 @@ def build_maps(records: Iterable[tuple[bytes, bytes | None]]) -> dict[tuple[str,
     chunks: dict[tuple[str, int], list[tuple[int, ChunkKey, Chunk]]] = {}
     for raw, (order, body) in newest.items():
         key = ChunkKey.decode(raw)
+        if only is not None and only.get((key.topic, key.partition)) != key.source_id:
+            continue
         chunks.setdefault((key.topic, key.partition), []).append((order, key, decode_chunk(body)))
     maps: dict[tuple[str, int], PartitionMap] = {}
     for (topic, partition), found in chunks.items():

@@ -25,6 +25,7 @@ from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.offsets import EARLIEST, LATEST, list_offsets
 from isthmus.recovery import access
 from isthmus.recovery.catching_up import catch_up
+from isthmus.recovery.elsewhere import own_births, set_incoming, set_outgoing
 from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
 from isthmus.recovery.roles import set_roles
@@ -170,7 +171,13 @@ class Reseed:
                 {self.lost: "seeding", self.survivor: "active"},
                 self._operation.entry.id,
             )
-        return {"held": [link.name for link in (*self.between.forward, *self.between.backward)]}
+        for link in self._links_elsewhere():
+            # Towards the rebuilt site it would begin anew, and away from it meet another cluster.
+            if link.target == self.lost or self._stage.answers(link.target):
+                self._stage.at(link.target, f"holding link {link.name}", hold, link, reason)
+        return {
+            "held": [link.name for link in (*self.between.forward, *self.between.backward, *self._links_elsewhere())]
+        }
 
     def plan_hold(self) -> list[str]:
         return [f"hold link {link.name}" for link in (*self.between.forward, *self.between.backward)]
@@ -181,14 +188,7 @@ class Reseed:
         if gone:
             self._stage.at(self.lost, "deleting topics", delete_topics, gone)
             # State went with them: the links to the site rest again, under a new roof.
-            for link in self.between.backward:
-                self._stage.at(
-                    self.lost,
-                    f"holding link {link.name}",
-                    hold,
-                    link,
-                    f"{self.lost} is being rebuilt from {self.survivor}",
-                )
+            self.hold()
         return {"deleted": gone}
 
     def plan_empty(self) -> list[str]:
@@ -205,13 +205,7 @@ class Reseed:
         for site in (self.survivor, self.lost, *self._others()):
             if site in (self.survivor, self.lost) or self._stage.answers(site):
                 ids = self._stage.at(site, "writing which cluster the site is", identity.replace, self.lost, now, known)
-        for link in self._links_elsewhere():
-            self._operation.note(
-                "identity",
-                f"link {link.name} joins {self.lost} with a third site and is not set by this: see `isthmus status {link.name}`, and `isthmus reset "
-                f"{link.name} TOPIC --to latest` when the rebuilding is done",
-            )
-        return {"clusters": ids, "incarnation": len(ids), "elsewhere": [link.name for link in self._links_elsewhere()]}
+        return {"clusters": ids, "incarnation": len(ids)}
 
     def _links_elsewhere(self) -> list[Link]:
         pair = {self.lost, self.survivor}
@@ -266,9 +260,11 @@ class Reseed:
 
     def cut(self) -> Found:
         positions: dict[str, dict[str, int]] = {}
+        everything: list[Seeded] = []
         for link in self.seeding():
             self._stage.at(self.lost, f"holding link {link.name}", hold, link, "its work is done")
             seeded: list[Seeded] = self._stage.at(self.lost, "reading what was seeded", seeded_by, link)
+            everything += seeded
             for way in self.between.forward:
                 mine = [
                     each
@@ -301,7 +297,42 @@ class Reseed:
                 )
             for each in seeded:
                 positions.setdefault(each.here, {})[str(each.partition)] = each.position
-        return {"positions": positions, "partitions": sum(map(len, positions.values()))}
+        elsewhere = {link.name: self._cut_elsewhere(link, everything) for link in self._links_elsewhere()}
+        return {"positions": positions, "partitions": sum(map(len, positions.values())), "elsewhere": elsewhere}
+
+    def _cut_elsewhere(self, link: Link, seeded: list[Seeded]) -> str:
+        """Set a link between the rebuilt site and a third one, where that can be known; what became of it."""
+        lost, survivor = self._stage.site(self.lost), self._stage.site(self.survivor)
+        third = link.source if link.target == self.lost else link.target
+        by_hand = f"`isthmus reset {link.name} TOPIC --to latest` (or an offset), then `isthmus resume {link.name}`"
+        if not self._stage.answers(third):
+            words = f"{third} does not answer: when it does, `isthmus sites replace {self.lost}`, {by_hand}"
+        elif link.target == self.lost:
+            for known in self._config.links.values():
+                if (known.source, known.target) == (third, self.survivor) and own_births(link) and own_births(known):
+                    count = self._stage.at(
+                        self.lost,
+                        f"setting link {link.name}",
+                        set_incoming,
+                        link,
+                        survivor,
+                        known,
+                        self._stage.site(third),
+                        seeded,
+                    )
+                    return f"{count} partitions set"
+            words = f"what {third} has sent to {self.survivor} does not tell what {self.lost} has of it: {by_hand}"
+        else:
+            if own_births(link) and self.between.forward and all(map(own_births, self.between.forward)):
+                count = 0
+                for forward in self.between.forward:
+                    count += self._stage.at(
+                        third, f"setting link {link.name}", set_outgoing, link, survivor, forward, lost, seeded
+                    )
+                return f"{count} partitions set"
+            words = f"which records of {self.lost} {third} has is not known: {by_hand}"
+        self._operation.note("cut", f"link {link.name} stays held: {words}")
+        return words
 
     def groups(self) -> Found:
         links = self.seeding()
@@ -317,6 +348,11 @@ class Reseed:
             for link in self.between.backward:
                 self._stage.at(self.lost, f"releasing link {link.name}", release, link)
             released = [link.name for link in (*self.between.forward, *self.between.backward)]
+        elsewhere: dict[str, str] = self._operation.entry.found("cut")["elsewhere"]
+        for link in self._links_elsewhere():
+            if elsewhere.get(link.name, "").endswith(" set"):
+                self._stage.at(link.target, f"releasing link {link.name}", release, link)
+                released.append(link.name)
         for site in (self.survivor, self.lost):
             self._stage.at(
                 site,
