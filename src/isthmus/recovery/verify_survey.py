@@ -6,14 +6,15 @@ Invariant: the order of reading makes a comparison right while everybody goes on
     2. the end there       what lies before it is in a map by now, or was copied by no link
     3. the maps, whole     up to what was *appended* by now: markers of a transaction reach partitions one after another, so a record may be
                            visible while the line of the map that belongs to it is not
-    4. the end there again what the map names must lie before it
+    4. the end there again what the map names must lie before it, once the last transaction's markers have come
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import kafka.errors as kerrors
 import numpy as np
@@ -35,8 +36,11 @@ from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
 from isthmus.kafka.read import read_to_end
 from isthmus.recovery.standing import SERVED
-from isthmus.recovery.verify_units import Longs, Pair, merged, no_runs, no_spans, spans_of
+from isthmus.recovery.verify_units import Longs, Pair, clipped, merged, no_runs, no_spans, spans_of
 from isthmus.rules import Identities
+
+#: A transaction that has not ended by then will not: brokers end those of ours within a minute.
+OPEN_SECONDS = 150.0
 
 #: Kinds of memories of a link that tell of ranges; a name is TOPIC/PARTITION.
 SEEDED, STRANDED = "seeded", "stranded"
@@ -102,6 +106,7 @@ async def survey(
     }
     for key in keys:
         reader.look(key, targets.get(key), found)
+    await _settle(target, found)
     _tell_gone(committed, link, topics, chosen, found)
     known = newest(await incarnations(target), await incarnations(source))
     found.identities = Identities(_ids(known, source), _ids(known, target))
@@ -157,10 +162,16 @@ async def _lines(target: Cluster, link: str) -> Lines:
             return {}
         raise target.explain(appended(topic[0]), f"reading {topic[0]}")
     position: int | None = None
+    deadline = time.monotonic() + OPEN_SECONDS
     while position is None or position < appended:
         # What is still open is being ended by its owner, or by the broker in a minute: without it the map is not whole.
         pairs, reached = await read_to_end(target, topic, position)
         if reached == position:
+            if time.monotonic() > deadline:
+                raise DataError(
+                    f"site {target.site.name}: a transaction in {topic[0]} has been open for {OPEN_SECONDS:.0f} seconds, from offset "
+                    f"{position} on; find and end it (kafka-transactions.sh), since without it the map is not whole"
+                )
             await target.loop.sleep(0.05)
         position = reached
         for key, value in pairs:
@@ -373,6 +384,28 @@ def _check_ascending(mapped: PartitionMap, where: str, link: str) -> None:
             f"link {link}: the map of {where} is broken at source offset {int(runs[at, 0])}: places at the destination do not "
             "ascend; somebody has changed the link's map topic"
         )
+
+
+async def _settle(target: Cluster, found: Survey) -> None:
+    """Wait for markers: progress may be visible before the records that it belongs to are, for some milliseconds."""
+    deadline = time.monotonic() + OPEN_SECONDS
+    while time.monotonic() < deadline:
+        needed = {pair.target: _end_of_copies(pair) for pair in found.pairs}
+        late = {pair.target for pair in found.pairs if needed[pair.target] > pair.target_end}
+        if not late:
+            return
+        appended = await list_offsets(target, dict.fromkeys(late, LATEST), committed_only=False)
+        ends = await _offsets(target, dict.fromkeys(late, LATEST))
+        found.pairs = [replace(p, target_end=ends.get(p.target, p.target_end)) for p in found.pairs]
+        written = {key for key in late if isinstance(end := appended[key], int) and end >= needed[key]}
+        if not written:
+            return  # what the log does not hold at all will not come: the comparison tells
+        await target.loop.sleep(0.05)
+
+
+def _end_of_copies(pair: Pair) -> int:
+    runs = clipped(pair.runs, 0, pair.watermark)
+    return int(runs[-1, 1] + runs[-1, 2]) if len(runs) else 0
 
 
 def _tell_gone(
