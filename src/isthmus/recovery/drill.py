@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import kafka.errors as kerrors
 
 from isthmus.config import Config, Link, load
-from isthmus.errors import IsthmusError, SandboxError
+from isthmus.errors import DataError, IsthmusError, SandboxError
 from isthmus.kafka.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.groups import list_groups
@@ -87,6 +88,8 @@ class Play(Acts):
         self.backward = [link.name for link in plan.parts.backward]
         self.brokers: dict[str, KafkaSite] = {}
         self.config: Config
+        self._path: Path | None = None
+        self._log: Path | None = None
 
     def __enter__(self) -> Play:
         return self
@@ -99,27 +102,43 @@ class Play(Acts):
         self._stand([self.old, self.new, *self.forward, *self.backward], "starting", "wait")
         sites = box.start_all(self.plan.sites)
         self.brokers = {site.name: site for site in sites}
-        path = box.directory / "isthmus.yaml"
-        path.write_text(json.dumps(self.plan.document({site.name: site.site_yaml() for site in sites})))
-        try:
-            self.config = load(path)
-            for name, topics in self.plan.topics.items():
-                if topics and name in self.brokers:
-                    self._create(name, topics)
-            self.stand(self.old, "in service", "good")
-            self.stand(self.new, "in service" if self.backward else "standby", "good" if self.backward else "wait")
-            self.run = Replicator(path, box.directory / "run.log")
-            self._log = box.directory / "run.log"
-            until(self.config, self.config.links.values(), "running", self.run)
-        finally:
-            # The sandbox removes what it has made, and the directory only when nothing else is in it.
-            path.unlink(missing_ok=True)
+        self._path, self._log = box.directory / "isthmus.yaml", box.directory / "run.log"
+        self._path.write_text(json.dumps(self.plan.document({site.name: site.site_yaml() for site in sites})))
+        self.config = load(self._path)
+        for name, topics in self.plan.topics.items():
+            if topics and name in self.brokers:
+                self._create(name, topics)
+        self.stand(self.old, "in service", "good")
+        self.stand(self.new, "in service" if self.backward else "standby", "good" if self.backward else "wait")
+        self._start_run()
+        self._wait_for(list(self.config.links.values()), "running")
         self._stand([*self.forward, *self.backward], "running", "good")
 
     def end(self) -> None:
         super().end()
-        if hasattr(self, "_log"):
-            self._log.unlink(missing_ok=True)
+        # The sandbox removes what it has made, and the directory only when nothing else is in it.
+        for path in (self._path, self._log):
+            if path is not None:
+                path.unlink(missing_ok=True)
+
+    def _start_run(self) -> None:
+        assert self._path is not None
+        assert self._log is not None
+        self.run = Replicator(self._path, self._log)
+
+    def _wait_for(self, links: Sequence[Link], state: str) -> None:
+        """Wait for links; a run that has ended is started once more, as a service manager would do it."""
+        assert self.run is not None
+        try:
+            until(self.config, links, state, self.run)
+        except DataError:
+            if self.run.alive or state == "running":
+                raise
+            self.report.notes.append(
+                f"isthmus run had ended by itself ({self.run.reason()}); it was started again, as a service manager would do it"
+            )
+            self._start_run()
+            until(self.config, links, state, self.run)
 
     def _create(self, site: str, topics: dict[str, int]) -> None:
         with Cluster(self.config.sites[site], purpose="isthmus-drill") as cluster:
@@ -331,8 +350,7 @@ class Play(Acts):
     def _judge(self, gone: set[str]) -> None:
         self.say("counting: each acknowledged record at each site, and what the group has read")
         between = [*self._links(self.forward), *self._links(self.backward)]
-        assert self.run is not None
-        until(self.config, between, "caught up", self.run)
+        self._wait_for(between, "caught up")
         self.judge_readers(self.config.sites[self.old], self.at_home)
         wanted = self.written.keys() - gone
         for name in (self.old, self.new):

@@ -6,8 +6,10 @@ pipe and is never written down.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -44,6 +46,11 @@ class Replicator:
         """The last of what it logged."""
         return self._process.log()[-2000:]
 
+    def reason(self) -> str:
+        """Why it has ended, in its own words."""
+        found = re.findall(r'^  "message": (".*"),?$', self._process.log(), re.MULTILINE)
+        return str(json.loads(found[-1])) if found else "it does not say why"
+
     def stop(self) -> None:
         self._process.stop(STOP_SECONDS)
 
@@ -74,6 +81,10 @@ class PipedReplicator:
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")[-2000:]
+
+    def reason(self) -> str:
+        """Why it has ended: its last line."""
+        return (self.said().splitlines() or ["it does not say why"])[-1]
 
     def stop(self) -> None:
         if self._process.stdin is not None:
