@@ -22,10 +22,9 @@ from typing import Any
 import kafka.errors as kerrors
 from kafka.protocol.admin import DescribeConfigsRequest
 
-from isthmus.control.memory import write_down
 from isthmus.control.rights import principal_of, right
 from isthmus.engine.state import SITES_TOPIC
-from isthmus.engine.table import read_table
+from isthmus.engine.table import read_table, write_table
 from isthmus.errors import AuthorisationFailed, DataError, IsthmusError
 from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls
 from isthmus.kafka.admin import Refusal, refusal_of
@@ -124,7 +123,7 @@ async def fence(cluster: Cluster, topics: Collection[str]) -> list[Taken]:
     known = {taken.acl: taken for taken in await fenced(cluster)}
     # What an earlier attempt has given stays noted as given, although it is there by now.
     new = [known.get(taken.acl, taken) for taken in await to_take(cluster, topics)]
-    await write_down(cluster, SITES_TOPIC, {_key(each.acl): each.to_json() for each in new if each.acl not in known})
+    await write_table(cluster, SITES_TOPIC, {_key(each.acl): each.to_json() for each in new if each.acl not in known})
     _check(cluster, await create_acls(cluster, [acl for each in new for acl in each.given]))
     _check(cluster, await delete_acls(cluster, [each.acl for each in new]))
     return sorted({*known.values(), *new})
@@ -135,7 +134,7 @@ async def restore(cluster: Cluster, taken: Iterable[Taken] | None = None) -> lis
     back = list(await fenced(cluster) if taken is None else taken)
     _check(cluster, await create_acls(cluster, [each.acl for each in back]))
     _check(cluster, await delete_acls(cluster, [acl for each in back for acl in each.given]))
-    await write_down(cluster, SITES_TOPIC, {_key(each.acl): None for each in back})
+    await write_table(cluster, SITES_TOPIC, {_key(each.acl): None for each in back})
     return back
 
 

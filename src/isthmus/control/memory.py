@@ -7,18 +7,12 @@ remembered, so it is never removed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
-
-import kafka.errors as kerrors
 
 from isthmus.engine import state
 from isthmus.engine.table import read_table, write_table
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.produce import Interrupted
-
-AGAIN_SECONDS, FIRST_PAUSE = 15.0, 0.05
 
 # Kind ("config", "acl", ...) and name of a thing -> what is known of it.
 Memory = dict[tuple[str, str], Any]
@@ -39,21 +33,6 @@ def of_kind(memory: Memory, kind: str) -> dict[str, Any]:
 
 async def remember(target: Cluster, link: str, things: Mapping[tuple[str, str], Any]) -> None:
     """Write these (``None`` forgets); readable by everybody when this returns."""
-    await write_down(
+    await write_table(
         target, state.control_topic(link), {f"{kind}/{name}": value for (kind, name), value in things.items()}
     )
-
-
-async def write_down(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> None:
-    """Write to a table, again if need be: a leader that has moved, or of a topic just made, is met anew. What is written twice is
-    the same as written once."""
-    deadline, pause = time.monotonic() + AGAIN_SECONDS, FIRST_PAUSE
-    while True:
-        try:
-            await write_table(cluster, topic, things)
-            return
-        except Interrupted as error:
-            if time.monotonic() > deadline:
-                raise cluster.explain(kerrors.KafkaConnectionError(str(error)), f"writing to {topic}") from error
-            await cluster.loop.sleep(pause)
-            pause *= 2

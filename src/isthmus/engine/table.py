@@ -7,6 +7,7 @@ each other; of two writers of one key, the later one wins.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,10 +20,11 @@ from isthmus.kafka.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
-from isthmus.kafka.produce import Producer, Refused, small_batches
+from isthmus.kafka.produce import Interrupted, Producer, Refused, small_batches
 from isthmus.kafka.read import read_to_end
 
 Table = dict[str, Any]
+AGAIN_SECONDS, FIRST_PAUSE = 15.0, 0.05
 
 
 async def read_table(cluster: Cluster, topic: str) -> Table:
@@ -44,10 +46,24 @@ async def read_table(cluster: Cluster, topic: str) -> Table:
 
 
 async def write_table(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> None:
-    """Write these (``None`` forgets)."""
+    """Write these (``None`` forgets). Again if need be: a leader that has moved, or of a topic just made, is met anew, and what is written
+    twice is the same as written once."""
     if not things:
         return
     await ensure_table(cluster, topic)
+    deadline, pause = time.monotonic() + AGAIN_SECONDS, FIRST_PAUSE
+    while True:
+        try:
+            await _write(cluster, topic, things)
+            return
+        except Interrupted as error:
+            if time.monotonic() > deadline:
+                raise cluster.explain(kerrors.KafkaConnectionError(str(error)), f"writing to {topic}") from error
+            await cluster.loop.sleep(pause)
+            pause *= 2
+
+
+async def _write(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> None:
     leaders = Leaders(cluster, [topic])
     await leaders.refresh()
     producer = Producer(cluster, leaders, Signal(cluster.loop), None)

@@ -136,6 +136,8 @@ class _Judge:
         self.mapped, self.place = _across(self.unit.runs, self.here.offset, 0)
         self.found, self.row = _find(self.there.offset, self.place)
         self.found &= self.mapped
+        if self.unit.seeded:
+            self.kept = self.kept | self.mapped  # however it came there
         self._pairs()
         self._source_alone()
         copies, sources = _across(self.unit.runs, self.there.offset, 1)

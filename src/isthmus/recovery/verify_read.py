@@ -296,18 +296,19 @@ class Comparison:
             digested = self._digester.digest(records, SEEDED if unit.seeded else TARGET)
             half.parts.append(_first(digested, within))
             return
-        if unit.seeded:
-            digested = self._digester.digest(records, SEEDED)
-        elif not self._rules:
-            digested = self._digester.digest(records, SOURCE)
-        else:
+        kept: Rows = np.ones(len(records), np.bool_)
+        if unit.seeded or not self._rules:
+            digested = self._digester.digest(records, SEEDED if unit.seeded else SOURCE)
+        if self._rules:
             offsets = records.offset.copy()
             made = apply_rules(self._rules, records)
-            kept, digested = _spread(offsets, made, self._digester.digest(made, SOURCE))
-            half.kept.append(kept[:within])
-            half.parts.append(_first(digested, within))
-            return
-        half.kept.append(np.ones(within, np.bool_))
+            if (
+                unit.seeded
+            ):  # what both sides got another way is compared as it is; the rules only say what need not be there
+                kept = _kept(offsets, made)
+            else:
+                kept, digested = _spread(offsets, made, self._digester.digest(made, SOURCE))
+        half.kept.append(kept[:within])
         half.parts.append(_first(digested, within))
 
     def _finish(self, one: _Open) -> Outcome:
@@ -333,14 +334,22 @@ def _first(digested: Digested, rows: int) -> Digested:
     )
 
 
-def _spread(offsets: Longs, made: Records, digested: Digested) -> tuple[Rows, Digested]:
-    """What rules have made of records, with a row for each record that they were given."""
+def _kept(offsets: Longs, made: Records) -> Rows:
+    """Which of the records that rules were given they have left."""
     wanted: Rows = made.dropped == 0
     if len(made) == len(offsets):
-        return wanted, digested
-    at = np.searchsorted(offsets, made.offset)
+        return wanted
     kept = np.zeros(len(offsets), np.bool_)
-    kept[at] = wanted
+    kept[np.searchsorted(offsets, made.offset)] = wanted
+    return kept
+
+
+def _spread(offsets: Longs, made: Records, digested: Digested) -> tuple[Rows, Digested]:
+    """What rules have made of records, with a row for each record that they were given."""
+    kept = _kept(offsets, made)
+    if len(made) == len(offsets):
+        return kept, digested
+    at = np.searchsorted(offsets, made.offset)
     spread = Digested(
         offsets,
         np.zeros(len(offsets), np.uint64),
