@@ -245,6 +245,11 @@ class Play(Acts):
         self._failback()
 
     def _disaster(self, scenario: Scenario) -> set[str]:
+        if self.config.links[self.forward[0]].sync.groups.only_empty:
+            self.report.notes.append(
+                f"link {self.forward[0]}: sync.groups.only_empty is on, so the position of a group that reads at {self.old} is not known at "
+                f"{self.new} when {self.old} dies: it begins anew there"
+            )
         self.say(f"kill -9 of every broker of {self.old}, under traffic, with a reader attached")
         died = time.time()
         for broker in self.brokers[self.old].brokers:

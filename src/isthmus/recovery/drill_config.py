@@ -147,11 +147,6 @@ def _group(parts: Parts, notes: list[str]) -> str:
     if not sync.enabled or found is None:
         notes.append(f"link {parts.forward[0].name}: consumer groups do not follow it, so readers begin anew")
         return GROUP
-    if sync.only_empty:
-        notes.append(
-            f"link {parts.forward[0].name}: sync.groups.only_empty is on, so the position of a group that reads at {parts.site} is not known at "
-            f"{parts.survivor} when {parts.site} dies: it begins anew there"
-        )
     return found
 
 
