@@ -22,7 +22,7 @@ from isthmus.kafka.offsets import Committed, Partition, commit_group_offsets, gr
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 
 # A planner that was in the middle of a plan takes the pen back once; then it sees what is wanted of it. The rest is for lost answers.
-ATTEMPTS = 5
+ATTEMPTS, AGAIN_SECONDS = 5, 0.05
 
 _Result = TypeVar("_Result")
 
@@ -92,4 +92,5 @@ async def with_pen(
                 raise DataError(
                     f"link {link.name}: another planner kept writing; nothing is sure to be done, give the command again"
                 ) from None
+            await target.loop.sleep(AGAIN_SECONDS * 2**attempt)
     raise AssertionError("unreachable")
