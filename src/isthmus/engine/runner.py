@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from isthmus.config import Config
+from isthmus.control.ends import opposite
 from isthmus.engine.job import Job
 from isthmus.engine.session import Spark, cores, slots_for
 from isthmus.engine.snapshot import LinkState
@@ -65,7 +66,7 @@ class Runner:
         self._runs = runs = []
         # Both sites are reached before Spark is started: a wrong address should not cost the seconds of a JVM.
         with contextlib.ExitStack() as stack:
-            probes = [LinkRun(None, job, self._say) for job in jobs]
+            probes = [LinkRun(None, job, self._say, opposite(config, job.link)) for job in jobs]
             for probe in probes:
                 stack.callback(probe.close)
             self._prepare(probes)

@@ -23,6 +23,7 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus import errors
+from isthmus.config import Link
 from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.identity import recognise
@@ -77,6 +78,8 @@ class LinkRun:
     spark: Spark | None
     job: Job
     say: Callable[[Event], None]
+    others: tuple[Link, ...] = ()
+    """The links of the other direction, for positions of groups."""
     observer: Observer = field(init=False)
     leasing: Leasing | None = None
     last: LinkState | None = None
@@ -145,7 +148,7 @@ class LinkRun:
         self.leasing.start()
         self._started = time.monotonic()
         if self._keeper is None:
-            self._keeper = Keeper(self.job.link, self.job.source, self.job.target)
+            self._keeper = Keeper(self.job.link, self.job.source, self.job.target, self.others)
             self._keeper.start()
 
     # -- watching -----------------------------------------------------------------------------------------

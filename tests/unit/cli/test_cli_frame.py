@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -171,8 +170,6 @@ def test_every_verb_is_listed_with_its_short_help_and_completion(capsys):
 
 @pytest.mark.parametrize("name", sorted(cli._VERBS))
 def test_every_listed_verb_can_be_loaded(name, capsys):
-    if importlib.util.find_spec(cli._VERBS[name].module) is None:
-        pytest.skip("not written yet")
     assert main([name, "--help"]) == 0
     assert f"Usage: isthmus {name}" in capsys.readouterr().out
 
