@@ -28,8 +28,8 @@ demo: $(READY) ## a data centre dies under traffic, is rebuilt, and work comes h
 bench: $(READY) ## side by side with peers; QUICK=1: under 5 minutes, SCALE=1: how cost grows
 	@$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(SCALE),--scale)
 
-test: lint types $(READY) ## lint, types and the whole test-suite (what CI runs)
-	$(BIN)/python -m pytest
+test: lint types $(READY) ## lint, types and the whole test-suite (what CI runs), a file at a time on each of two cores
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(READY) ## ruff: style and format
 	$(BIN)/ruff check .

@@ -27,6 +27,7 @@ LEFTOVER_SECONDS = 10.0  # what ends by itself when its parent does gets this lo
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[MARK] = uuid.uuid4().hex
+    _seed()  # before workers are made: all of them take the same
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated and 3.13 does not.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
