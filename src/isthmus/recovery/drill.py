@@ -129,6 +129,8 @@ class Play(Acts):
     def _wait_for(self, links: Sequence[Link], state: str) -> None:
         """Wait for links; a run that has ended is started once more, as a service manager would do it."""
         assert self.run is not None
+        # A link of which no topic takes part has nothing to do.
+        links = [link for link in links if any(map(link.topics.matches, self.plan.topics[link.source]))]
         try:
             until(self.config, links, state, self.run)
         except DataError:
@@ -224,8 +226,13 @@ class Play(Acts):
             self.stand(self.old, "fenced", "wait")
 
         self.when["fence"] = stop
-        if not self.backward:
-            self.then["promote"] = lambda: self._stand(self.forward, "held", "wait")
+
+        def serve() -> None:
+            self._in_service(began)
+            if not self.backward:
+                self._stand(self.forward, "held", "wait")
+
+        self.then["promote"] = serve
         done = self.operation(
             "planned failover",
             failover,
@@ -236,7 +243,6 @@ class Play(Acts):
             self.telling,
             seconds=CATCH_UP_SECONDS,
         )
-        self._in_service(began)
         lost = self.declared(done, f"{self.old}-1", self._names(self.new), began)
         if lost:
             self.report.problems.append(f"a planned move lost {len(lost)} records, such as {min(lost)}")
@@ -258,10 +264,10 @@ class Play(Acts):
         self.stand(self.old, "dead", "bad")
         self._stand([*self.forward, *self.backward], f"{self.old} is gone", "bad")
         self.then["hold"] = lambda: self._stand(self.forward, "held", "wait")
+        self.then["promote"] = lambda: self._in_service(died)
         done = self.operation(
             "emergency failover", failover, self.config, self.old, self.new, "emergency", self.telling
         )
-        self._in_service(died)
         self.rest(dead=True)
         self.quiet(f"{self.old}-1", dead=True)
         lost = self.declared(done, f"{self.old}-1", self._names(self.new), died)
