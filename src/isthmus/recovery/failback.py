@@ -317,6 +317,7 @@ def _away(stage: Stage, home: str, given: str | None) -> tuple[str, list[Entry] 
     config = stage.config
     candidates = [given] if given else [name for name in config.sites if name != home]
     silent = []
+    newest: list[Entry] = []
     for name in candidates:
         config.site(name)
         if not stage.answers(name):
@@ -326,8 +327,11 @@ def _away(stage: Stage, home: str, given: str | None) -> tuple[str, list[Entry] 
         mine = [
             e for e in known.values() if e.site == home and e.to == name and e.kind in ("failover", "reseed") and e.done
         ]
-        if mine:
-            return name, sorted(mine, key=lambda e: e.began)
+        mine.sort(key=lambda e: e.began)
+        if mine and (not newest or newest[-1].began < mine[-1].began):
+            newest = mine
+    if newest:
+        return newest[-1].to, newest
     if given and given not in silent:
         return given, None
     if silent:
