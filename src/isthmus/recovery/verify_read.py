@@ -34,8 +34,10 @@ from isthmus.rules.origin import OriginHeader
 from isthmus.rules.schema_ids import SchemaIds
 
 BUFFER_BYTES = 24 << 20
+#: What is read is there already: a broker that has nothing more of some partitions must not keep the next ones waiting.
+WAIT_MS = 5
 #: Units of different partitions that are open at a time, and the offsets of all of them.
-OPEN_UNITS, OPEN_STEPS = 16, 2_000_000
+OPEN_UNITS, OPEN_STEPS = 64, 2_000_000
 STUCK_SECONDS = 60.0
 
 
@@ -116,7 +118,7 @@ class Side:
     def __init__(self, cluster: Cluster, topics: Iterable[str], signal: Signal, skip_corrupt: bool = False) -> None:
         self.cluster = cluster
         self._leaders = Leaders(cluster, topics)
-        self.fetcher = Fetcher(cluster, self._leaders, signal, BUFFER_BYTES)
+        self.fetcher = Fetcher(cluster, self._leaders, signal, BUFFER_BYTES, WAIT_MS)
         self._reader = batches.Reader(skip_corrupt)
 
     async def start(self) -> None:
