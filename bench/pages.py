@@ -35,12 +35,16 @@ SWEEPS = {
         "of them a fetch brings a few records of each.",
     ),
     "idle": ("Idle partitions", "Nothing is written; cores used by all processes of the replicator."),
-    "sizes": ("Record size", "150 MB (at most 2 M records), uncompressed."),
+    "sizes": ("Record size", "400 MB (at most 3 M records), uncompressed."),
     "headers": ("Headers", "Records of 100 B that already carry this many headers."),
     "kept": ("Compression, kept", "Each batch is decompressed, rewritten and compressed again with its own codec."),
     "changed": ("Compression, changed", "Uncompressed at the source, compressed on the way."),
     "rules": ("Rules", "With no rule a batch passes unopened."),
-    "tasks": ("Tasks", "On two cores that also run both brokers, two tasks are all there is room for."),
+    "tasks": (
+        "Tasks",
+        "On two cores that also run both brokers, two tasks are all there is room for. On a standalone cluster CPU and memory are those of the "
+        "driver alone: the executors are the cluster's.",
+    ),
     "distance": (
         "Distance",
         "The destination is 50 ms (round trip) away behind a proxy that holds every byte; the replicator stands beside the source. "
