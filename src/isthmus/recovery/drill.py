@@ -201,7 +201,7 @@ class Play(Acts):
         if self.backward:
             self.write(f"{self.new}-1", new, self.away)
         first = self.write(f"{self.old}-1", old, self.at_home)
-        self.read(old, self.at_home)
+        self.read(old, self.at_home).begin()
         time.sleep(self.seconds)
         if not first.acknowledged:
             raise SandboxError(f"the local site {self.old} took no record within {self.seconds:g} s")
@@ -220,8 +220,9 @@ class Play(Acts):
         def stop() -> None:
             nonlocal began
             began = time.time()
-            self.say(f"no authoriser here, so the drill stops its own writers and readers at {self.old}")
-            self.quiet(f"{self.old}-1")
+            # Those at the other site too: what links bring from there keeps the logs here moving, and draining waits until they rest.
+            self.say("no authoriser here, so the drill stops its own writers and readers")
+            self.quiet()
             self.rest()
             self.stand(self.old, "fenced", "wait")
 
@@ -317,7 +318,7 @@ class Play(Acts):
     def _work_goes_on(self) -> None:
         new = self.config.sites[self.new]
         self.write(f"{self.new}-2", new, self.away)
-        self.read(new, self.copies)
+        self.read(new, self.copies).begin()
         self.say(f"work goes on at {self.new}")
         time.sleep(self.seconds)
 

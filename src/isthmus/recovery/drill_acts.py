@@ -173,13 +173,14 @@ class Acts:
         """The group, which reads at home by now, has read all that is there, however often."""
         there = {name for names in contents(home, topics).values() for name in names}
         left = self.reader.wait(there, READ_SECONDS) if self.reader is not None else there - self.seen.keys()
+        why = f" (its last trouble: {self.reader.trouble})" if self.reader is not None and self.reader.trouble else ""
         self.rest()
         readers = self.report.readers
         readers.skipped = sorted(left)
         readers.read_twice = sum(count - 1 for count in self.seen.values())
         if left:
             self.report.problems.append(
-                f"group {readers.group} never read {len(left)} records, such as {readers.skipped[0]}"
+                f"group {readers.group} never read {len(left)} records, such as {readers.skipped[0]}{why}"
             )
 
     def judge_comparison(self, config: Config) -> None:

@@ -120,7 +120,7 @@ class Live(Acts):
         self.stand(here, "in service", "good")
         self.stand(there, "standby", "wait")
         self.write(f"{here}-1", self.source, self.topics, here)
-        self.read(self.source, self.topics, here)
+        self.read(self.source, self.topics, here).begin()
         time.sleep(self.seconds)
         self._there()
         self._back()
@@ -159,7 +159,7 @@ class Live(Acts):
         if lost and not self.made.link.rules:
             self.report.problems.append(f"a planned move lost {len(lost)} records, such as {min(lost)}")
         self.write(f"{there}-1", self.target, self.copies, there)
-        self.read(self.target, self.copies, there)
+        self.read(self.target, self.copies, there).begin()
         self.say(f"work goes on at {there}")
         time.sleep(self.seconds)
 

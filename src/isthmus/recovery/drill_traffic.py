@@ -117,6 +117,9 @@ class Reader:
     def __init__(self, group: str, site: Site, topics: Mapping[str, int], seen: Counter[str]) -> None:
         self.seen = seen
         self.read = 0
+        self.trouble = ""
+        """What the site said the last time that it refused."""
+        self._dead = False
         self._ending = threading.Event()
         self._consumer = KafkaConsumer(
             **_client(site),
@@ -126,6 +129,7 @@ class Reader:
             isolation_level="read_committed",
             session_timeout_ms=6000,
             heartbeat_interval_ms=1500,
+            max_poll_interval_ms=10_000,
             fetch_max_wait_ms=100,
             request_timeout_ms=10_000,
             reconnect_backoff_max_ms=500,
@@ -137,15 +141,15 @@ class Reader:
 
     def stop(self, dead: bool = False) -> None:
         """Commit and leave the group. With ``dead``, the site is gone: nothing is committed, and nobody is told."""
-        if self._ending.is_set():
-            return
+        self._dead = dead
         self._ending.set()
-        self._thread.join(2 * PATIENCE_SECONDS)
-        with contextlib.suppress(kerrors.KafkaError, AssertionError):
-            if not dead:
-                self._consumer.commit(timeout_ms=int(PATIENCE_SECONDS * 1000))
-        with contextlib.suppress(kerrors.KafkaError, AssertionError):
-            self._consumer.close(autocommit=False, timeout_ms=1000)
+        self._thread.join(3 * PATIENCE_SECONDS)
+
+    def begin(self, seconds: float = 30.0) -> None:
+        """Wait until it has read something: a group takes a moment to come together."""
+        deadline = time.monotonic() + seconds
+        while not self.read and time.monotonic() < deadline:
+            time.sleep(0.05)
 
     def wait(self, wanted: set[str], seconds: float) -> set[str]:
         """Until all of these were read, or the time is up; what was not."""
@@ -155,19 +159,32 @@ class Reader:
         return left
 
     def _read(self) -> None:
-        while not self._ending.is_set():
-            try:
-                found = self._consumer.poll(timeout_ms=200)
-            except kerrors.KafkaError:
-                self._ending.wait(0.2)
-                continue
-            names = [_name(record) for records in found.values() for record in records]
-            if not names:
-                continue
-            self.seen.update(name for name in names if name)
-            self.read += len(names)
+        # The client is not for several threads: who polls it also ends it, late as that may be at a dead site.
+        try:
+            while not self._ending.is_set():
+                self._poll()
             with contextlib.suppress(kerrors.KafkaError):
-                self._consumer.commit_async()
+                if not self._dead:
+                    self._consumer.commit(timeout_ms=int(PATIENCE_SECONDS * 1000))
+        finally:
+            with contextlib.suppress(kerrors.KafkaError):
+                self._consumer.close(autocommit=False, timeout_ms=1000)
+
+    def _poll(self) -> None:
+        try:
+            found = self._consumer.poll(timeout_ms=200)
+        except kerrors.KafkaError as error:
+            self.trouble = f"{type(error).__name__}: {error}"
+            self._ending.wait(0.2)
+            return
+        names = [_name(record) for records in found.values() for record in records]
+        if not names:
+            return
+        self.trouble = ""
+        self.seen.update(name for name in names if name)
+        self.read += len(names)
+        with contextlib.suppress(kerrors.KafkaError):
+            self._consumer.commit_async()
 
 
 def _name(record: Any) -> str:
