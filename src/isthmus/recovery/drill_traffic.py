@@ -172,7 +172,8 @@ class Reader:
 
     def _poll(self) -> None:
         try:
-            found = self._consumer.poll(timeout_ms=200)
+            # A group comes together over several requests, which a short poll would cut off.
+            found = self._consumer.poll(timeout_ms=300 if self._consumer.assignment() else 5000)
         except kerrors.KafkaError as error:
             self.trouble = f"{type(error).__name__}: {error}"
             self._ending.wait(0.2)
