@@ -143,6 +143,11 @@ def move_groups(config: Config, link: Link) -> list[dict[str, Any]]:
             raise explained(ends, error) from error
 
 
+def has_members(moved: dict[str, Any]) -> bool:
+    """Whether a group was left alone because somebody reads at the destination."""
+    return any("members" in reason for reason in moved["reasons"])
+
+
 def groups_words(config: Config, link: Link) -> list[str]:
     everybody = link.sync.groups.model_copy(update={"only_empty": False})
     with Ends.of(config, link) as ends:

@@ -34,6 +34,8 @@ from isthmus.recovery.verifying import verify_links
 from isthmus.rules import Identities
 
 KIND = "failback"
+# Kafka's default for a reader's session: those that died with the site are forgotten by then.
+SESSION_SECONDS = 50.0
 
 
 class Failback:
@@ -57,7 +59,15 @@ class Failback:
         self.turned = not between.backward
         self._policy, self._seconds, self._verify = policy, seconds, verify
         self._switch = Switch(
-            operation, away, home, fence=fence, seconds=seconds, links=back, two_way=True, prefix="switch-"
+            operation,
+            away,
+            home,
+            fence=fence,
+            seconds=seconds,
+            links=back,
+            two_way=not self.turned,
+            prefix="switch-",
+            patience=SESSION_SECONDS,
         )
 
     def steps(self) -> list[Step]:

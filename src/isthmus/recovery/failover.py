@@ -115,7 +115,9 @@ class Emergency:
     def declare(self) -> Found:
         old = self._stage.site(self.old) if self._stage.answers(self.old) else None
         lost = [
-            self._stage.at(self.new, f"reading the state of link {link.name}", declare, link, old)
+            self._stage.at(
+                self.new, f"reading the state of link {link.name}", declare, link, old, self._operation.entry.began
+            )
             for link in self.links
         ]
         return {

@@ -6,6 +6,7 @@ Invariant: a site that does not answer is an answer too: ``answers`` never raise
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from isthmus.kafka.loop import Loop
 REACH_SECONDS = 15.0
 # Long enough for a far site that lives, short enough that a dead one does not cost the hour.
 BRIEF_SECONDS = 5.0
+SILENT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Stage:
         self.config = config
         self._loop = Loop()
         self._clusters: dict[str, Cluster] = {}
+        self._silent: dict[str, float] = {}
 
     def site(self, name: str, seconds: float = REACH_SECONDS) -> Cluster:
         """The site, connected; raises what keeps us from it."""
@@ -65,12 +68,16 @@ class Stage:
         return self._clusters[name]
 
     def answers(self, name: str) -> bool:
-        """Whether a site can be used right now."""
+        """Whether a site can be used right now. One that was silent is not asked again for a while: in an emergency every second of waiting
+        for the dead is one more without service."""
+        if time.monotonic() < self._silent.get(name, 0.0):
+            return False
         try:
             cluster = self.site(name, BRIEF_SECONDS)
             self._loop.run(cluster.metadata, [])
         except (ConnectionFailed, kerrors.KafkaError, OSError):
             self.forget(name)
+            self._silent[name] = time.monotonic() + SILENT_SECONDS
             return False
         return True
 

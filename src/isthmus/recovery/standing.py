@@ -106,10 +106,11 @@ def losses(standing: Standing, ends: Mapping[Partition, int]) -> list[Loss]:
     ]
 
 
-async def declare(target: Cluster, link: Link, source: Cluster | None) -> dict[str, Any]:
+async def declare(target: Cluster, link: Link, source: Cluster | None, until: float | None = None) -> dict[str, Any]:
     """What never arrived, as far as it can be known: by partition, in records and seconds.
 
-    A source that still answers is asked for its ends; otherwise what tasks saw last counts.
+    A source that still answers is asked for its ends; otherwise what tasks saw last counts. ``until`` is when it was given up: what nobody
+    knows is what was written there between the two.
     """
     now = await standing(target, link)
     seen, asked = now.seen_ends(), False
@@ -132,7 +133,11 @@ async def declare(target: Cluster, link: Link, source: Cluster | None) -> dict[s
         # Until when everything had arrived; what was written later and was not heard of is not in the list.
         "heard": heard or None,
         "behind_seconds": round(max(0.0, heard - oldest / 1000), 3) if oldest is not None and heard else 0.0,
-        "unknown_since_seconds": 0.0 if asked else round(time.time() - heard, 3) if heard else None,
+        "unknown_since_seconds": 0.0
+        if asked
+        else round(max(0.0, (until or time.time()) - heard), 3)
+        if heard
+        else None,
         "source_answers": asked,
     }
 

@@ -26,11 +26,15 @@ from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Found
 from isthmus.recovery.operation import Operation, Step
 from isthmus.recovery.roles import set_roles
+from isthmus.recovery.seeded import seeded_by
 from isthmus.recovery.stage import links_between
 from isthmus.recovery.standing import standing
 
 # Transactions that producers of the old site left open end by themselves: the broker aborts them.
 OPEN_SECONDS = 90.0
+# Without a fence, nothing new for this long is taken for rest.
+REST_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 3.0
 
 
 class Switch:
@@ -47,13 +51,14 @@ class Switch:
         links: tuple[Link, ...] | None = None,
         two_way: bool | None = None,
         prefix: str = "",
+        patience: float = 0.0,
     ) -> None:
         self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
         self.old, self.new = old, new
         between = links_between(self._config, old, new)
         self.links = between.forward if links is None else links
         self.two_way = bool(between.backward) if two_way is None else two_way
-        self._wanted_fence, self._seconds, self._prefix = fence, seconds, prefix
+        self._wanted_fence, self._seconds, self._prefix, self._patience = fence, seconds, prefix, patience
 
     def steps(self) -> list[Step]:
         old, new = self.old, self.new
@@ -142,40 +147,55 @@ class Switch:
     # -- drain --------------------------------------------------------------------------------------------
 
     def drain(self) -> Found:
-        """Until the ends of the old site's logs, which nobody moves any more, are copied."""
+        """Until all that was born at the old site is copied. With a fence nothing more is born there, so its ends as they are now will do: what
+        links bring there meanwhile goes no further. Without one, until nothing new has come for a while."""
         deadline = time.monotonic() + self._seconds
         note = self._note("drain")
+        if not self.two_way:
+            self._await_open_transactions()
         while True:
-            before = self._ends()
             results = catch_up(self._config, self.links, note, max(1.0, deadline - time.monotonic()))
-            after = self._ends()
-            if before == after:
+            if self._how != "none":
+                break
+            before = self._copied()
+            time.sleep(REST_SECONDS)
+            catch_up(self._config, self.links, note, max(1.0, deadline - time.monotonic()))
+            after = self._copied()
+            moving = [f"{topic}[{p}]" for (topic, p), end in after.items() if before.get((topic, p)) != end]
+            if not moving:
                 break
             if time.monotonic() > deadline:
-                moving = [f"{topic}[{p}]" for (topic, p), end in after.items() if before.get((topic, p)) != end]
                 raise DataError(
                     f"{self.old} is still being written to ({', '.join(moving[:5])}): stop its producers, or fence it with its ACLs or a hook "
                     f"(sites.{self.old}.hooks.fence); then give the command again"
                 )
-            note(f"{self.old} is still being written to; waiting for it to rest")
-        return {"links": results, "ends": len(after), "rpo_records": 0, "rpo_seconds": 0.0}
+            note(f"{self.old} is still being written to ({', '.join(moving[:3])}); waiting for it to rest")
+        return {"links": results, "rpo_records": 0, "rpo_seconds": 0.0}
 
-    def _ends(self) -> dict[Partition, int]:
-        """The ends of all copied logs, with no transaction open."""
+    def _copied(self) -> dict[Partition, int]:
+        """Behind the last record of each source partition that was copied: by the map, which only knows what the links' rules want."""
+        found: dict[Partition, int] = {}
+        for link in self.links:
+            for each in self._stage.at(self.new, f"reading the map of link {link.name}", seeded_by, link):
+                found[each.here, each.partition] = int(each.runs[-1, 0] + each.runs[-1, 2]) if len(each.runs) else 0
+        return found
 
-        async def ends(source: Cluster, partitions: list[Partition]) -> dict[Partition, int]:
+    def _await_open_transactions(self) -> None:
+        """What producers of the old site have left open becomes visible, or never: with links one way only nobody would copy it later."""
+
+        async def settled(source: Cluster, partitions: list[Partition]) -> None:
             deadline = time.monotonic() + OPEN_SECONDS
             while True:
                 stable = await list_offsets(source, dict.fromkeys(partitions, LATEST))
                 last = await list_offsets(source, dict.fromkeys(partitions, LATEST), committed_only=False)
-                still = [key for key, end in last.items() if end != stable[key]]
                 bad = [key for key, end in last.items() if not isinstance(end, int)]
                 if bad:
                     raise DataError(
                         f"site {self.old} does not tell the end of {bad[0][0]}[{bad[0][1]}]; is a broker down?"
                     )
+                still = [key for key, end in last.items() if end != stable[key]]
                 if not still:
-                    return {key: end for key, end in last.items() if isinstance(end, int)}
+                    return
                 if time.monotonic() > deadline:
                     raise DataError(
                         f"{still[0][0]}[{still[0][1]}] at {self.old} has a transaction open; end its producer"
@@ -185,8 +205,7 @@ class Switch:
         partitions: set[Partition] = set()
         for link in self.links:
             partitions |= set(self._stage.at(self.new, "reading the link's state", standing, link).progress)
-        found: dict[Partition, int] = self._stage.at(self.old, "reading log ends", ends, sorted(partitions))
-        return found
+        self._stage.at(self.old, "reading log ends", settled, sorted(partitions))
 
     def plan_drain(self) -> list[str]:
         from isthmus.engine.snapshot import Observer
@@ -206,7 +225,17 @@ class Switch:
     # -- groups, promote, roles ---------------------------------------------------------------------------
 
     def groups(self) -> Found:
-        return {"links": {link.name: access.move_groups(self._config, link) for link in self.links}}
+        """Readers that died with a site count as members there until their sessions end, and a group with members is left to them."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            found = {link.name: access.move_groups(self._config, link) for link in self.links}
+            left = sorted({row["group"] for rows in found.values() for row in rows if access.has_members(row)})
+            if not left or time.monotonic() > deadline:
+                return {"links": found}
+            self._note("groups")(
+                f"{', '.join(left)}: still has members at {self.new}; waiting for their sessions to end"
+            )
+            time.sleep(LOOK_AGAIN_SECONDS)
 
     def plan_groups(self) -> list[str]:
         return [line for link in self.links for line in access.groups_words(self._config, link)]
