@@ -47,9 +47,12 @@ SWEEPS = {
     ),
     "distance": (
         "Distance",
-        "The destination is 50 ms (round trip) away behind a proxy that holds every byte; the replicator stands beside the source. "
+        "The destination is 50 ms (round trip) away behind a proxy that holds every byte; the replicator stands beside the source. One run a row.",
+    ),
+    "loss": (
+        "Distance and loss",
         "A proxy cannot lose packets: 1% loss is imitated by the rate that it leaves to a TCP connection (about 0.36 MB/s, each way), "
-        "so what counts there is how many connections carry data.",
+        "so what counts here is how many connections carry data.",
     ),
     "chase": ("A long chase", "Far behind at the start; memory at each tenth of the way."),
 }

@@ -171,37 +171,45 @@ def chase(bench: Bench) -> Iterator[Row]:
 
 def distance(bench: Bench) -> Iterator[Row]:
     """The destination is far away; the replicator stands beside the source."""
+    yield from _far(bench, 0.0, {1: 60_000, 6: 300_000})
+
+
+def loss(bench: Bench) -> Iterator[Row]:
+    """As far away, over a line that loses packets."""
+    yield from _far(bench, LOSS, {1: 8_000, 6: 20_000})
+
+
+def _far(bench: Bench, lost: float, counts: dict[int, int]) -> Iterator[Row]:
     competitors: list[tuple[str, System]] = [
         ("isthmus, defaults", Isthmus()),
         ("mirrormaker2, defaults", MirrorMaker(tuned=False)),
         ("mirrormaker2, tuned", MirrorMaker()),
     ]
-    for loss, counts in ((0.0, {1: 60_000, 6: 300_000}), (LOSS, {1: 8_000, 6: 20_000})):
-        far = bench.box.kafka(f"far{int(loss * 100)}", fast_start=False)
-        way = Distance(far, ROUND_TRIP, loss)
-        try:
-            for number, count in counts.items():
-                topic = bench.fill(count, 1000, partitions=number)
-                for name, system in competitors:
-                    task = dataclasses.replace(bench.task(topic, west=far), west_address=way.bootstrap)
-                    began = time.monotonic()
-                    row = measure.throughput(system, task, count, 1000, 300, number)
-                    yield {
-                        "system": name,
-                        "round_trip_ms": ROUND_TRIP * 1000,
-                        "loss": loss,
-                        "partitions": number,
-                        **{field: row[field] for field in KEPT_FIELDS},
-                        "seconds": round(time.monotonic() - began),
-                    }
-        finally:
-            way.close()
-            bench.box.remove(far.name)
+    far = bench.box.kafka(f"far{int(lost * 100)}", fast_start=False)
+    way = Distance(far, ROUND_TRIP, lost)
+    try:
+        for number, count in counts.items():
+            topic = bench.fill(count, 1000, partitions=number)
+            for name, system in competitors:
+                task = dataclasses.replace(bench.task(topic, west=far), west_address=way.bootstrap)
+                began = time.monotonic()
+                row = measure.throughput(system, task, count, 1000, 300, number)
+                yield {
+                    "system": name,
+                    "round_trip_ms": ROUND_TRIP * 1000,
+                    "loss": lost,
+                    "partitions": number,
+                    **{field: row[field] for field in KEPT_FIELDS},
+                    "seconds": round(time.monotonic() - began),
+                }
+    finally:
+        way.close()
+        bench.box.remove(far.name)
 
 
 SWEEPS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     sweep.__name__: sweep
-    for sweep in (start, partitions, idle, sizes, headers, kept, changed, rules, tasks, distance, chase)
+    for sweep in (start, partitions, idle, sizes, headers, kept, changed, rules, tasks, distance, loss, chase)
 }
 
 
