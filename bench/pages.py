@@ -52,7 +52,7 @@ SWEEPS = {
     "loss": (
         "Distance and loss",
         "A proxy cannot lose packets: 1% loss is imitated by the rate that it leaves to a TCP connection (about 0.36 MB/s, each way), "
-        "so what counts here is how many connections carry data.",
+        "so what counts here is how many connections carry data. Seconds are those from the start of the command until all was there; one run a row.",
     ),
     "chase": ("A long chase", "Far behind at the start; memory at each tenth of the way."),
 }

@@ -194,12 +194,15 @@ def _far(bench: Bench, lost: float, counts: dict[int, int]) -> Iterator[Row]:
                 task = dataclasses.replace(bench.task(topic, west=far), west_address=way.bootstrap)
                 began = time.monotonic()
                 row = measure.throughput(system, task, count, 1000, 300, number)
+                # Over a slow line all of it may become visible at once: then only the time to the end says something.
+                fields = ("peak_pss_mib", "start_to_first_s") if lost else KEPT_FIELDS
                 yield {
                     "system": name,
                     "round_trip_ms": ROUND_TRIP * 1000,
                     "loss": lost,
                     "partitions": number,
-                    **{field: row[field] for field in KEPT_FIELDS},
+                    "records": count,
+                    **{field: row[field] for field in fields},
                     "seconds": round(time.monotonic() - began),
                 }
     finally:
