@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
+from isthmus.cli.durations import seconds_of
 from isthmus.cli.operation import OperationView
+from isthmus.cli.reports import check_reports, write_report
 from isthmus.config import load
-from isthmus.config.quantities import parse_duration
 from isthmus.errors import Damaged, UsageError
 
 if TYPE_CHECKING:
@@ -64,17 +64,10 @@ def drill(
     Local brokers take the names of your sites; your sites, hooks and secrets are not touched. With --live the real sites are used: a scratch
     topic and a scratch link, which are deleted in the end; nothing is killed. Exits with 0 when the rehearsal is clean, 6 when it is not.
     """
-    for path in report or []:
-        if path.suffix not in (".html", ".json"):
-            raise UsageError(f"--report {path}: the name ends in .html or .json, which says what is written")
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"--report {path}: there is no directory {path.absolute().parent}")
+    check_reports(report or [])
     if not 1 <= rate <= 10_000:
         raise UsageError(f"--rate {rate:g}: expected 1 to 10000 records a second")
-    try:
-        length = parse_duration(seconds)
-    except ValueError as error:
-        raise UsageError(f"--seconds {seconds}: {error}") from None
+    length = seconds_of("--seconds", seconds)
     if live and scenario not in (None, "switch"):
         raise UsageError(f"--live kills nothing, so it cannot play {scenario}; it plays switch")
     if live and topic:
@@ -98,8 +91,10 @@ def drill(
                 seconds=length,
                 topics=tuple(topic or ()),
             )
+    from isthmus.recovery.drill_html import page
+
     for path in report or []:
-        _write(path, found)
+        write_report(path, lambda: page(found), found.to_json)
     if json:
         output.emit(found.to_json(), json_mode=True)
         raise typer.Exit(0 if found.clean else Damaged.exit_code)
@@ -120,16 +115,6 @@ def _ending_cleanly() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _write(path: Path, found: DrillReport) -> None:
-    from isthmus.recovery.drill_html import page
-
-    text = page(found) if path.suffix == ".html" else json_text.dumps(found.to_json(), indent=2, default=str) + "\n"
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--report {path}: {error.strerror or error}") from None
 
 
 def _show(found: DrillReport) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
-from isthmus.cli.failover import AbandonOption, DryRunOption, FenceOption, TimeoutOption, seconds_of
+from isthmus.cli.durations import seconds_of
+from isthmus.cli.failover import AbandonOption, DryRunOption, FenceOption, TimeoutOption
 from isthmus.cli.operation import OperationView
 from isthmus.config import load
 
@@ -49,7 +50,7 @@ def failback(
     Exits with 0 when work is home and both sites are the same, 6 when they are not, or when the site has lost data.
     """
     loaded = load(config)
-    seconds = seconds_of(timeout)
+    seconds = seconds_of("--timeout", timeout)
     from isthmus.recovery.failback import failback as carry_out
 
     view = OperationView(json)

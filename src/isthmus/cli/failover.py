@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
+from isthmus.cli.durations import seconds_of
 from isthmus.cli.operation import OperationView
 from isthmus.config import load
-from isthmus.config.quantities import parse_duration
 from isthmus.errors import UsageError
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show each step and what it would do; change nothing.")]
@@ -23,13 +23,6 @@ FenceOption = Annotated[
     ),
 ]
 TimeoutOption = Annotated[str, typer.Option(metavar="TIME", help="How long to wait for links to catch up.")]
-
-
-def seconds_of(timeout: str) -> float:
-    try:
-        return parse_duration(timeout)
-    except ValueError as error:
-        raise UsageError(f"--timeout {timeout}: {error}") from None
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +57,7 @@ def failover(
     if planned == emergency:
         raise UsageError("say --planned (both sites live, nothing is lost) or --emergency (the old site is gone)")
     loaded = load(config)
-    seconds = seconds_of(timeout)
+    seconds = seconds_of("--timeout", timeout)
     from isthmus.recovery.failover import failover as carry_out
 
     view = OperationView(json)

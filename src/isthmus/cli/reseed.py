@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
-from isthmus.cli.failover import AbandonOption, DryRunOption, TimeoutOption, seconds_of
+from isthmus.cli.durations import seconds_of
+from isthmus.cli.failover import AbandonOption, DryRunOption, TimeoutOption
 from isthmus.cli.operation import OperationView
 from isthmus.config import load
 
@@ -42,7 +43,7 @@ def reseed(
     stopped. Exits with 0 when both sites are the same, 6 when they are not, or when the site is not empty.
     """
     loaded = load(config)
-    seconds = seconds_of(timeout)
+    seconds = seconds_of("--timeout", timeout)
     from isthmus.recovery.reseed import reseed as carry_out
 
     view = OperationView(json)

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
+from isthmus.cli.durations import seconds_of
 from isthmus.cli.exporting import chosen_metrics, exporting
 from isthmus.cli.link_table import link_table, summary
 from isthmus.cli.links import chosen_links
 from isthmus.config import load
-from isthmus.config.quantities import parse_duration
-from isthmus.errors import UsageError
 
 if TYPE_CHECKING:
     from isthmus.engine.snapshot import LinkState
@@ -63,12 +62,7 @@ def run(
     the configuration, 4 when a site cannot be reached, 5 when a site refuses us, 6 when a partition stands still, 7
     when another replicator has taken the link over, 130 when interrupted.
     """
-    seconds = None
-    if duration is not None:
-        try:
-            seconds = parse_duration(duration)
-        except ValueError as error:
-            raise UsageError(f"--duration {duration}: {error}") from None
+    seconds = seconds_of("--duration", duration) if duration is not None else None
     loaded = load(config)
     chosen = chosen_metrics(loaded, metrics)
     # Imported late: Spark and the kernels cost time that a mistake in the configuration should not cost.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,6 +12,7 @@ import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
 from isthmus.cli.links import chosen_links
+from isthmus.cli.reports import check_reports, write_report
 from isthmus.config import load
 from isthmus.config.quantities import parse_duration, parse_timestamp
 from isthmus.errors import Damaged, UsageError
@@ -59,11 +59,7 @@ def verify(
     with 0 when nothing is wrong, 6 when something is.
     """
     moment = _moment(since)
-    for path in report or []:
-        if path.suffix not in (".html", ".json"):
-            raise UsageError(f"--report {path}: the name ends in .html or .json, which says what is written")
-        if not path.absolute().parent.is_dir():
-            raise UsageError(f"--report {path}: there is no directory {path.absolute().parent}")
+    check_reports(report or [])
     if not 0 < sample <= 1:
         raise UsageError(f"--sample {sample}: expected a part between 0 and 1, such as 0.1")
     loaded = load(config)
@@ -73,8 +69,10 @@ def verify(
 
     with _bar(chosen.name) as progress:
         found = compare(loaded, link, since=moment, sample=sample, topics=topics, progress=progress)
+    from isthmus.recovery.verify_html import page
+
     for path in report or []:
-        _write(path, found)
+        write_report(path, lambda: page(found), found.to_json)
     if json:
         output.emit(found.to_json(), json_mode=True)
         raise typer.Exit(0 if found.clean else Damaged.exit_code)
@@ -110,18 +108,6 @@ def _bar(link: str) -> Iterator[Callable[[int, int], None]]:
             shown = part
 
         yield progress
-
-
-def _write(path: Path, found: Report) -> None:
-    from isthmus.recovery.verify_html import page
-
-    text = (
-        page(found) if path.suffix == ".html" else json_text.dumps(found.to_json(), indent=2, ensure_ascii=False) + "\n"
-    )
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--report {path}: {error.strerror or error}") from None
 
 
 def _show(found: Report) -> None:

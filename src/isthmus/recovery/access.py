@@ -143,6 +143,16 @@ def move_groups(config: Config, link: Link) -> list[dict[str, Any]]:
             raise explained(ends, error) from error
 
 
+def clients(config: Config, site: str, moved: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """What clients of a site need: where to connect, and which groups are ready there (``moved``, by link)."""
+    found = config.sites[site]
+    return {
+        "bootstrap": ",".join(found.bootstrap),
+        "registry": found.registry.url if found.registry is not None else None,
+        "groups": sorted({row["group"] for rows in moved.values() for row in rows}),
+    }
+
+
 def has_members(moved: dict[str, Any]) -> bool:
     """Whether a group was left alone because somebody reads at the destination."""
     return any("members" in reason for reason in moved["reasons"])

@@ -11,22 +11,19 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
 
 import numpy as np
 
 from isthmus.config import Link
 from isthmus.control import memory
-from isthmus.engine import state
-from isthmus.engine.offset_map import PartitionMap, Runs, build_maps
+from isthmus.engine.offset_map import PartitionMap, Runs
 from isthmus.engine.positions import Chunk, map_chunks, set_positions
 from isthmus.engine.state import Progress
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import Partition
-from isthmus.kafka.read import read_to_end
-from isthmus.recovery.seeded import SEEDED, Seeded
+from isthmus.recovery.seeded import SEEDED, Seeded, map_of
 from isthmus.recovery.standing import Standing, standing
 
 NOTHING: Runs = np.empty((0, 3), np.int64)
@@ -64,12 +61,6 @@ def before(runs: Runs, place: int) -> Runs:
     if len(kept):
         kept[-1, 2] = min(kept[-1, 2], place - kept[-1, 1])
     return kept
-
-
-async def map_of(target: Cluster, link: Link, ids: Mapping[Partition, UUID]) -> dict[Partition, PartitionMap]:
-    """A link's map, of these incarnations of its source topics, whatever came after them."""
-    pairs, _ = await read_to_end(target, (state.map_topic(link.name), 0))
-    return build_maps(((key, value) for key, value in pairs if key is not None), ids)
 
 
 @dataclass(slots=True)

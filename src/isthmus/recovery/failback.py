@@ -108,10 +108,7 @@ class Failback:
         return found
 
     def plan_check(self) -> list[str]:
-        return [
-            f"{name}: {'answers' if self._stage.answers(name) else 'does not answer'}"
-            for name in (self.home, self.away)
-        ]
+        return self._stage.told(self.home, self.away)
 
     # -- stranded -----------------------------------------------------------------------------------------
 
@@ -309,16 +306,10 @@ def failback(
             return {**report(entry), "dry_run": True, "steps": preview(steps)}
         operation.carry_out(steps)
         result = operation.close()
-        moved = operation.entry.found("switch-groups").get("links", {})
-        site = config.sites[home]
         return {
             **result,
             "stranded_records": operation.entry.found("stranded")["records"],
-            "clients": {
-                "bootstrap": ",".join(site.bootstrap),
-                "registry": site.registry.url if site.registry is not None else None,
-                "groups": sorted({row["group"] for rows in moved.values() for row in rows}),
-            },
+            "clients": access.clients(config, home, operation.entry.found("switch-groups").get("links", {})),
         }
 
 

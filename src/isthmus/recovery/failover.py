@@ -71,9 +71,7 @@ class Emergency:
         return {"old_answers": alive, "links": links, "fence": how}
 
     def plan_check(self) -> list[str]:
-        return [
-            f"{name}: {'answers' if self._stage.answers(name) else 'does not answer'}" for name in (self.old, self.new)
-        ]
+        return self._stage.told(self.old, self.new)
 
     def fence(self) -> Found:
         how: How = self._operation.entry.found("check")["fence"]
@@ -171,11 +169,8 @@ class Emergency:
         return access.promote_words(self._stage, self.links, self.new)
 
     def roles(self) -> Found:
-        for name in (self.old, self.new):
-            if self._stage.answers(name):
-                self._stage.at(
-                    name, "writing roles", set_roles, {self.old: "lost", self.new: "active"}, self._operation.entry.id
-                )
+        here = filter(self._stage.answers, (self.old, self.new))
+        set_roles(self._stage, here, {self.old: "lost", self.new: "active"}, self._operation.entry.id)
         return {"active": self.new, "lost": self.old}
 
 
@@ -217,18 +212,12 @@ def outcome(entry: Entry, config: Config) -> dict[str, Any]:
     promoted = entry.done["promote"]
     ready = promoted["at"] + promoted["seconds"]
     heard = [each["heard"] for each in lost.get("links", []) if each.get("heard")]
-    site = config.sites[entry.to]
-    groups = entry.found("groups").get("links", {})
     return {
         "rto_seconds": round(ready - entry.began, 3),
         "outage_seconds": round(ready - max(heard), 3) if heard else None,
         "rpo_records": lost.get("rpo_records", 0),
         "rpo_seconds": lost.get("rpo_seconds", 0.0),
         "unknown_since_seconds": lost.get("unknown_since_seconds", 0.0),
-        "clients": {
-            "bootstrap": ",".join(site.bootstrap),
-            "registry": str(site.registry.url) if site.registry is not None else None,
-            "groups": sorted({row["group"] for rows in groups.values() for row in rows}),
-        },
+        "clients": access.clients(config, entry.to, entry.found("groups").get("links", {})),
         "ready_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ready)),
     }

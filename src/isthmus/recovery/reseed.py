@@ -27,8 +27,8 @@ from isthmus.recovery import access
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.elsewhere import own_births, set_incoming, set_outgoing
 from isthmus.recovery.journal import Entry, Found, Journal
-from isthmus.recovery.operation import Operation, Step, Tell, preview, report
-from isthmus.recovery.roles import set_roles
+from isthmus.recovery.operation import Operation, Step, Tell, Telling, preview, report
+from isthmus.recovery.roles import Role, set_roles
 from isthmus.recovery.seeded import Seeded, continue_from, seeded_by
 from isthmus.recovery.seeding import reseeding, way_home
 from isthmus.recovery.stage import Between, Stage, links_between
@@ -150,9 +150,8 @@ class Reseed:
         }
 
     def plan_check(self) -> list[str]:
-        answers = {name: self._stage.answers(name) for name in (self.survivor, self.lost)}
-        lines = [f"{name}: {'answers' if there else 'does not answer'}" for name, there in answers.items()]
-        if all(answers.values()):
+        lines = self._stage.told(self.survivor, self.lost)
+        if self._both():
             ids = self._identities()
             lines.append(f"{self.lost} becomes incarnation {len(ids.target)}: cluster {ids.target[-1]}")
         return lines
@@ -163,14 +162,8 @@ class Reseed:
             self._stage.at(self.survivor, f"holding link {link.name}", hold, link, reason)
         for link in self.between.backward:
             self._stage.at(self.lost, f"holding link {link.name}", hold, link, reason)
-        for site in (self.survivor, self.lost):
-            self._stage.at(
-                site,
-                "writing roles",
-                set_roles,
-                {self.lost: "seeding", self.survivor: "active"},
-                self._operation.entry.id,
-            )
+        roles: dict[str, Role] = {self.lost: "seeding", self.survivor: "active"}
+        set_roles(self._stage, (self.survivor, self.lost), roles, self._operation.entry.id)
         for link in self._links_elsewhere():
             # Towards the rebuilt site it would begin anew, and away from it meet another cluster.
             if link.target == self.lost or self._stage.answers(link.target):
@@ -353,14 +346,8 @@ class Reseed:
             if elsewhere.get(link.name, "").endswith(" set"):
                 self._stage.at(link.target, f"releasing link {link.name}", release, link)
                 released.append(link.name)
-        for site in (self.survivor, self.lost):
-            self._stage.at(
-                site,
-                "writing roles",
-                set_roles,
-                {self.lost: "standby", self.survivor: "active"},
-                self._operation.entry.id,
-            )
+        roles: dict[str, Role] = {self.lost: "standby", self.survivor: "active"}
+        set_roles(self._stage, (self.survivor, self.lost), roles, self._operation.entry.id)
         return {"released": released}
 
     def verify(self) -> Found:
@@ -391,16 +378,10 @@ def reseed(
     abandon: bool = False,
 ) -> dict[str, Any]:
     """Rebuild a site, or go on with it; the report. With ``dry_run``, what each step would do."""
-    if not any(
-        link.origin
-        for link in (*links_between(config, lost, survivor).forward, *links_between(config, lost, survivor).backward)
-    ):
-        tell_words = (
-            f"links between {lost} and {survivor} stamp no origin: all records come back as they are at {survivor}"
-        )
-        from isthmus.recovery.operation import Telling
-
-        tell(Telling("", "note", tell_words))
+    between = links_between(config, lost, survivor)
+    if not any(link.origin for link in (*between.forward, *between.backward)):
+        words = f"links between {lost} and {survivor} stamp no origin: all records come back as they are at {survivor}"
+        tell(Telling("", "note", words))
     with Stage(config) as stage:
         entry = Entry(KIND, lost, survivor, "", {"wipe": wipe, "verify": verify})
         operation = Operation(stage, Journal(stage.site(survivor), entry), tell)

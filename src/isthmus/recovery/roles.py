@@ -1,28 +1,24 @@
 """Which site is in service, as both sites remember it (``_isthmus.sites``).
 
-Invariant: roles are for eyes and for `failback`; nothing exact depends on them. Each site that can be reached is told.
+Invariant: roles are for eyes; nothing depends on them.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Literal
 
 from isthmus.engine.state import SITES_TOPIC
-from isthmus.engine.table import read_table, write_table
+from isthmus.engine.table import write_table
 from isthmus.kafka.cluster import Cluster
+from isthmus.recovery.stage import Stage
 
 KIND = "role/"
 Role = Literal["active", "standby", "lost", "seeding"]
 
 
-async def roles(cluster: Cluster) -> dict[str, dict[str, Any]]:
-    """What a site remembers of roles, by site."""
-    table = await read_table(cluster, SITES_TOPIC)
-    return {key.removeprefix(KIND): value for key, value in table.items() if key.startswith(KIND)}
-
-
-async def set_roles(cluster: Cluster, given: dict[str, Role], operation: str) -> None:
+async def _write_roles(cluster: Cluster, given: dict[str, Role], operation: str) -> None:
     """Tell a site who is what from now on."""
     now = time.time()
     await write_table(
@@ -30,3 +26,9 @@ async def set_roles(cluster: Cluster, given: dict[str, Role], operation: str) ->
         SITES_TOPIC,
         {KIND + site: {"role": role, "since": now, "by": operation} for site, role in given.items()},
     )
+
+
+def set_roles(stage: Stage, sites: Iterable[str], given: dict[str, Role], operation: str) -> None:
+    """Tell these sites who is what from now on."""
+    for name in sites:
+        stage.at(name, "writing roles", _write_roles, given, operation)

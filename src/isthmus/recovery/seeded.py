@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
+from uuid import UUID
 
 from isthmus.config import Link
 from isthmus.control import memory
@@ -46,15 +45,19 @@ class Seeded:
         return int(self.runs[-1, 1] + self.runs[-1, 2]) if len(self.runs) else 0
 
 
+async def map_of(target: Cluster, link: Link, ids: Mapping[Partition, UUID]) -> dict[Partition, PartitionMap]:
+    """A link's map, of these incarnations of its source topics, whatever came after them."""
+    pairs, _ = await read_to_end(target, (state.map_topic(link.name), 0))
+    return build_maps(((key, value) for key, value in pairs if key is not None), ids)
+
+
 async def seeded_by(lost: Cluster, link: Link) -> list[Seeded]:
     """What a seeding link has done, partition by partition."""
     now = await standing(lost, link)
-    pairs, _ = await read_to_end(lost, (state.map_topic(link.name), 0))
-    maps = build_maps((key, value) for key, value in pairs if key is not None)
+    maps = await map_of(lost, link, {key: progress.source_id for key, progress in now.progress.items()})
     found = []
     for (topic, partition), progress in sorted(now.progress.items()):
-        known = maps.get((topic, partition), PartitionMap(topic, partition))
-        runs = known.runs if known.source_id == progress.source_id else np.empty((0, 3), np.int64)
+        runs = maps.get((topic, partition), PartitionMap(topic, partition)).runs
         place = now.targets[topic, partition]
         found.append(Seeded(topic, progress.source_id, place, progress.target_id, partition, progress.offset, runs))
     return found

@@ -81,6 +81,10 @@ class Stage:
             return False
         return True
 
+    def told(self, *names: str) -> list[str]:
+        """Which of these sites answer, in words."""
+        return [f"{name}: {'answers' if self.answers(name) else 'does not answer'}" for name in names]
+
     def forget(self, name: str) -> None:
         """Meet a site anew the next time: it may be another cluster by then."""
         cluster = self._clusters.pop(name, None)

@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 from isthmus.config import Link
-from isthmus.engine.hold import hold, release
+from isthmus.engine.hold import hold
 from isthmus.engine.identity import recognise
 from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, DataError, UnknownLink
@@ -102,9 +102,7 @@ class Switch:
         return found
 
     def plan_check(self) -> list[str]:
-        lines = [
-            f"{name}: {'answers' if self._stage.answers(name) else 'does not answer'}" for name in (self.old, self.new)
-        ]
+        lines = self._stage.told(self.old, self.new)
         for link in self.links:
             try:
                 now = self._stage.at(self.new, "reading the link's state", standing, link)
@@ -257,18 +255,6 @@ class Switch:
         return access.promote_words(self._stage, self.links, self.new)
 
     def roles(self) -> Found:
-        for name in (self.old, self.new):
-            if self._stage.answers(name):
-                self._stage.at(
-                    name,
-                    "writing roles",
-                    set_roles,
-                    {self.old: "standby", self.new: "active"},
-                    self._operation.entry.id,
-                )
+        here = filter(self._stage.answers, (self.old, self.new))
+        set_roles(self._stage, here, {self.old: "standby", self.new: "active"}, self._operation.entry.id)
         return {"active": self.new, "standby": self.old}
-
-    def release(self) -> None:
-        """Let links that rest go on."""
-        for link in self.links:
-            self._stage.at(self.new, f"releasing link {link.name}", release, link)

@@ -1,0 +1,32 @@
+"""Reports as files: what is written is said by the file's name.
+
+Invariant: a name that cannot be written is refused before the work begins that the report is about.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import UsageError
+
+
+def check_reports(paths: Iterable[Path]) -> None:
+    """Refuse names that do not say what to write, and directories that are not there."""
+    for path in paths:
+        if path.suffix not in (".html", ".json"):
+            raise UsageError(f"--report {path}: the name ends in .html or .json, which says what is written")
+        if not path.absolute().parent.is_dir():
+            raise UsageError(f"--report {path}: there is no directory {path.absolute().parent}")
+
+
+def write_report(path: Path, page: Callable[[], str], document: Callable[[], dict[str, Any]]) -> None:
+    """Write the page or the document, whichever the name asks for."""
+    html = path.suffix == ".html"
+    text = page() if html else json.dumps(document(), indent=2, default=str, ensure_ascii=False) + "\n"
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--report {path}: {error.strerror or error}") from None
