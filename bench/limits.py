@@ -13,7 +13,7 @@ from typing import Any
 from bench.load import create, delete_all
 from bench.meter import cpu_seconds
 from isthmus.config import load
-from isthmus.engine.copy import BUFFER_BYTES, TRANSACTION_BYTES, WINDOW_BYTES
+from isthmus.engine.copy import BUFFER_BYTES, TRANSACTION_BYTES
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetched, Fetcher
 from isthmus.kafka.leaders import Leaders
@@ -116,7 +116,7 @@ class Limits:
         for number, batch in self._ready:
             producer.produce({(self._topic, number): batch})
             size += len(batch.payload)
-            while producer.bytes_in_flight > WINDOW_BYTES:
+            while producer.full:
                 await signal.wait(1.0)
                 producer.check()
             if size >= TRANSACTION_BYTES:

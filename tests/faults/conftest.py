@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ledger import Judge, Load, create_topic
 from nursery import Nursery, NurseryProcess
+from proxy import Proxy, advertise
 from replicator import Replicator
 
 if TYPE_CHECKING:
@@ -80,6 +81,36 @@ def make_scene(tmp_path: Path, rng: random.Random) -> Callable[..., Scene]:
             "spark": spark or {},
         }
         scene.config.write_text(json.dumps(body))  # JSON is YAML
+        return scene
+
+    return make
+
+
+@pytest.fixture
+def proxies(rng: random.Random) -> Iterator[list[Proxy]]:
+    """One in front of each site of ``make_far_scene``."""
+    made = [Proxy(rng), Proxy(rng)]
+    yield made
+    for proxy in made:
+        proxy.close()
+
+
+@pytest.fixture
+def make_far_scene(
+    make_site: Callable[..., KafkaSite], make_scene: Callable[..., Scene], proxies: list[Proxy]
+) -> Callable[..., Scene]:
+    """A scene whose link goes through the proxies; the load and the judge do not."""
+
+    def make(**options: Any) -> Scene:
+        sites = [make_site(wait=False) for _ in proxies]
+        for site in sites:
+            site.wait()
+        addresses = [advertise(site, proxy) for site, proxy in zip(sites, proxies, strict=True)]
+        scene = make_scene(*sites, **options)
+        body = json.loads(scene.config.read_text())
+        for name, address in zip(body["sites"], addresses, strict=True):
+            body["sites"][name]["bootstrap"] = [address]
+        scene.config.write_text(json.dumps(body))
         return scene
 
     return make

@@ -141,7 +141,10 @@ class Nursery:
 
     def close(self, failed: bool = False) -> None:
         for child in self._children:
-            if child.status is None:
+            status = child.status
+            if failed and status is not None:
+                print(f"{child.what} has ended with {status}:\n{child.log}")
+            if status is None:
                 if failed:
                     print(f"{child.what} is still there:\n{child.where()}")
                 child.signal(signal.SIGKILL)

@@ -1,4 +1,5 @@
-"""A TCP proxy that breaks connections after a random number of bytes: in the middle of a request or of an answer."""
+"""A TCP proxy that breaks connections after a random number of bytes, in the middle of a request or of an answer, or that
+carries only so many bytes a second, each way of each connection."""
 
 from __future__ import annotations
 
@@ -7,8 +8,11 @@ import random
 import socket
 import struct
 import threading
+import time
+from typing import TYPE_CHECKING
 
-from isthmus.sandbox import KafkaSite
+if TYPE_CHECKING:
+    from isthmus.sandbox import KafkaSite
 
 RELAY_BYTES = 16384
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: closing throws away what is unsent and sends RST
@@ -38,6 +42,8 @@ class _Connection:
                         self._reset()
                         break
                 drain.sendall(data)
+                if self._proxy.bytes_per_second:
+                    time.sleep(len(data) / self._proxy.bytes_per_second)
         self.close()
 
     def _reset(self) -> None:
@@ -66,6 +72,7 @@ class Proxy:
         self.target = 0
         self.breaking = False
         self.broken = 0
+        self.bytes_per_second = 0
         self._connections: list[_Connection] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 from nursery import Nursery
-from proxy import Proxy, advertise
-
-from isthmus.sandbox import KafkaSite
+from proxy import Proxy
 
 BREAKS, FEWEST, MOST_SECONDS = 25, 5, 60.0
 
 
-@pytest.fixture
-def proxies(rng: random.Random) -> Iterator[list[Proxy]]:
-    made = [Proxy(rng), Proxy(rng)]
-    yield made
-    for proxy in made:
-        proxy.close()
-
-
 def test_connections_break_at_both_sites(
-    make_site: Callable[..., KafkaSite],
-    make_scene: Callable[..., Any],
-    nursery: Nursery,
-    proxies: list[Proxy],
+    proxies: list[Proxy], make_far_scene: Callable[..., Any], nursery: Nursery
 ) -> None:
-    sites = [make_site(wait=False) for _ in proxies]
-    for site in sites:
-        site.wait()
-    addresses = [advertise(site, proxy) for site, proxy in zip(sites, proxies, strict=True)]
-    scene = make_scene(*sites, commit_interval="100ms")
-    # The link goes through the proxies; the load and the judge do not.
-    body = json.loads(scene.config.read_text())
-    for name, address in zip(body["sites"], addresses, strict=True):
-        body["sites"][name]["bootstrap"] = [address]
-    scene.config.write_text(json.dumps(body))
+    scene = make_far_scene(commit_interval="100ms")
     with scene.judge() as judge, scene.load() as load:
         for proxy in proxies:
             proxy.breaking = True

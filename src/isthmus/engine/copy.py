@@ -83,10 +83,9 @@ TRANSACTION_RUNS = 200_000
 # A transaction that its owner forgot is aborted by the broker after this long; until then it hides what comes after
 # it from readers of committed records. Long enough for a slow WAN and a busy broker.
 TRANSACTION_SECONDS = 60.0
-# What may wait between fetch and rewrite, and between rewrite and acknowledgement.
+# What may wait between fetch and rewrite.
 BUFFER_BYTES = 32 << 20
-WINDOW_BYTES = 16 << 20
-# One step rewrites this much before it lets the loop move bytes again.
+# One step rewrites this much at most before it lets the loop move bytes again.
 STEP_BYTES = 4 << 20
 CONTROL_SECONDS = 1.0
 REPORT_SECONDS = 2.0
@@ -398,7 +397,7 @@ class Copier:
             if moved:
                 opened = opened or time.monotonic()
                 size += moved
-                while self._producer.bytes_in_flight > WINDOW_BYTES:
+                while self._producer.full:
                     await self._signal.wait(1.0)
                     self._producer.check()
                 full = size >= TRANSACTION_BYTES or self._runs >= TRANSACTION_RUNS
@@ -449,7 +448,8 @@ class Copier:
         taken = 0
         rounds: list[dict[Partition, Outgoing]] = []
         depth: dict[Partition, int] = {}
-        while taken < STEP_BYTES:
+        most = min(STEP_BYTES, self._producer.window.bytes)
+        while taken < most:
             piece = self._fetcher.take()
             if piece is None:
                 break

@@ -25,12 +25,11 @@ from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import UNKNOWN_SECONDS, Leaders
 from isthmus.kafka.loop import Loop, Signal
 from isthmus.kafka.offsets import Partition
+from isthmus.kafka.window import Window
 
 # Large enough to fill the pipe between sites, small enough that a task's memory stays in the tens of MiB.
 ANSWER_BYTES = 16 << 20
 PARTITION_BYTES = 2 << 20
-# A connection that breaks under a large answer may carry a small one: answers shrink with each failure and grow again.
-LEAST_ANSWER_BYTES = 64 << 10
 # How long an idle broker holds the poll. Longer saves idle CPU and delays nothing: data ends the wait.
 WAIT_MS = 500
 
@@ -119,9 +118,9 @@ class _Session:
     changed, not what there is.
     """
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, timeout: float) -> None:
         self.id, self.epoch = 0, 0
-        self.answer_bytes = ANSWER_BYTES
+        self.answer = Window(ANSWER_BYTES, timeout)
         self.led: set[Partition] = set()
         self.members: dict[Partition, int] = {}
         self.dirty: set[Partition] = set()
@@ -247,7 +246,7 @@ class Fetcher:
         for node, partitions in led.items():
             session = self._sessions.get(node)
             if session is None:
-                session = self._sessions[node] = _Session(self._loop)
+                session = self._sessions[node] = _Session(self._loop, self._cluster.site.request_timeout)
                 self._loop.background(self._poll_forever(node, session))
             session.lead(partitions)
             session.dirty |= self._moved & partitions
@@ -283,7 +282,7 @@ class Fetcher:
             if self.held or self.buffered >= self._buffer_bytes:
                 await session.signal.wait(1.0)
                 continue
-            stamp = self._stamp
+            stamp, asked, sent = self._stamp, session.answer.bytes, time.monotonic()
             try:
                 response = await self._cluster.request(self._request(session), node)
                 if response.error_code:
@@ -294,11 +293,10 @@ class Fetcher:
                     continue
                 failures = 0
                 self.heard = time.time()
-                session.answer_bytes = min(ANSWER_BYTES, session.answer_bytes * 2)
             except (kerrors.KafkaError, OSError):
                 # Nothing was lost: positions move only with answers. The next answer may come from elsewhere.
                 session.reset()
-                session.answer_bytes = max(LEAST_ANSWER_BYTES, session.answer_bytes // 4)
+                session.answer.shrink(sent)
                 failures += 1
                 if self._stopped:
                     break
@@ -309,7 +307,11 @@ class Fetcher:
                 continue
             session.id = response.session_id
             session.epoch = session.epoch + 1 if session.id else 0
-            if self._accept(response, session, stamp):
+            before = self.buffered
+            stale_leaders = self._accept(response, session, stamp)
+            if (size := self.buffered - before) > asked // 2:  # a smaller one may have been waited for
+                session.answer.answered(size, sent, in_use=True)
+            if stale_leaders:
                 await self._refresh()
                 self._assign_soon()
                 await self._loop.sleep(0)
@@ -333,7 +335,7 @@ class Fetcher:
                     fetch_offset=position,
                     last_fetched_epoch=-1,
                     log_start_offset=-1,
-                    partition_max_bytes=min(PARTITION_BYTES, session.answer_bytes),
+                    partition_max_bytes=min(PARTITION_BYTES, session.answer.bytes),
                 )
             )
         gone: dict[str, list[int]] = {}
@@ -344,7 +346,7 @@ class Fetcher:
             replica_id=-1,
             max_wait_ms=self._wait_ms,
             min_bytes=1,
-            max_bytes=session.answer_bytes,
+            max_bytes=session.answer.bytes,
             isolation_level=1,
             session_id=session.id,
             session_epoch=session.epoch,

@@ -37,6 +37,7 @@ from isthmus.kafka.cluster import GROUP, TRANSACTION, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import Committed, Partition, by_topic, raise_refusal
+from isthmus.kafka.window import Window
 from isthmus.records import Outgoing, stamp
 from isthmus.records.model import Longs
 
@@ -44,6 +45,8 @@ from isthmus.records.model import Longs
 REQUESTS_IN_FLIGHT = 8
 # Half of Kafka's default limit of a batch: leaves room for what a record costs beside key and value.
 SMALL_BATCH_BYTES = 512 << 10
+# What may be on its way at most, however much the line carries.
+WINDOW_BYTES = 16 << 20
 _MAX_SEQUENCE = 0x7FFFFFFF
 _FENCED = (
     kerrors.ProducerFencedError,
@@ -108,6 +111,7 @@ class Producer:
         self._queue: deque[dict[Partition, Outgoing]] = deque()
         self._in_flight: dict[int, int] = defaultdict(int)
         self.bytes_in_flight = 0
+        self.window = Window(WINDOW_BYTES, cluster.site.request_timeout)
         self._pending = 0
         self._problem: Exception | None = None
         # Answers to requests of a transaction that was given up must not count for the next one.
@@ -166,6 +170,11 @@ class Producer:
         """Whether this transaction has anything in it."""
         return self._opened or self.busy or bool(self.sent)
 
+    @property
+    def full(self) -> bool:
+        """Whether as much is on its way as the line carries."""
+        return self.bytes_in_flight > self.window.bytes
+
     def check(self) -> None:
         """Raise what went wrong since the last check."""
         if self._problem is not None:
@@ -205,11 +214,11 @@ class Producer:
     def _send_round(self, round_: dict[Partition, Outgoing]) -> None:
         for partition, batch in round_.items():
             self._stamp(partition, batch)
-        generation = self._generation
+        generation, sent = self._generation, time.monotonic()
         for node, batches in self._by_leader(round_).items():
             future = self._send(node, batches)
-            future.add_callback(partial(self._on_answer, generation, node, batches))
-            future.add_errback(partial(self._on_error, generation, node))
+            future.add_callback(partial(self._on_answer, generation, sent, node, batches))
+            future.add_errback(partial(self._on_error, generation, sent, node))
 
     def _stamp(self, partition: Partition, batch: Outgoing) -> None:
         if self.transactional_id is None:
@@ -259,11 +268,13 @@ class Producer:
             for p in t.partition_responses
         ]
 
-    def _on_answer(self, generation: int, node: int, batches: Mapping[Partition, Outgoing], response: Any) -> None:
+    def _on_answer(
+        self, generation: int, sent: float, node: int, batches: Mapping[Partition, Outgoing], response: Any
+    ) -> None:
         if generation != self._generation:
             return
         try:
-            self._settle(node, batches)
+            self._settle(sent, node, batches)
             for partition, answer in self._answers(response):
                 batch = batches[partition]
                 if answer.error_code:
@@ -275,14 +286,17 @@ class Producer:
             self._fail(error)
         self._signal.set()
 
-    def _settle(self, node: int, batches: Mapping[Partition, Outgoing]) -> None:
+    def _settle(self, sent: float, node: int, batches: Mapping[Partition, Outgoing]) -> None:
         self._pending -= 1
         self._in_flight[node] -= 1
-        self.bytes_in_flight -= sum(len(b.payload) for b in batches.values())
+        size = sum(len(b.payload) for b in batches.values())
+        self.window.answered(size, sent, in_use=self.bytes_in_flight > self.window.bytes // 2)
+        self.bytes_in_flight -= size
 
-    def _on_error(self, generation: int, node: int, error: Exception) -> None:
+    def _on_error(self, generation: int, sent: float, node: int, error: Exception) -> None:
         if generation != self._generation:
             return
+        self.window.shrink(sent)
         self._pending -= 1
         self._in_flight[node] -= 1
         self._fail(Interrupted(f"produce to broker {node}: {error}"))
@@ -323,20 +337,22 @@ class Producer:
         """Send the first round alone: only it may meet a predecessor that is still completing."""
         try:
             if not self._modern:
-                await self._enlist(list(round_))
+                await self._enlist(list(round_), generation)
+            if generation != self._generation:
+                return
             for partition, batch in round_.items():
                 self._stamp(partition, batch)
             left, deadline, pause = dict(round_), time.monotonic() + 60, 0.002
-            while left and self._problem is None:
+            # Each wait may outlast the transaction: what another one has replaced must neither send nor count.
+            while left and self._problem is None and generation == self._generation:
                 left = await self._send_first(left, generation)
-                if generation != self._generation:
-                    return
                 if left:
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > deadline and generation == self._generation:
                         self._fail(Interrupted("the last transaction does not complete"))
                     await self._loop.sleep(pause)
                     pause = min(0.1, pause * 1.6)
-            self._opened = True
+            if generation == self._generation:
+                self._opened = True
         except Exception as error:
             if generation == self._generation:
                 self._fail(self._problem_while("opening a transaction", error))
@@ -345,17 +361,18 @@ class Producer:
 
     async def _send_first(self, round_: dict[Partition, Outgoing], generation: int) -> dict[Partition, Outgoing]:
         """Send and await; what met a completing predecessor, and so was not appended, is returned."""
+        sent = time.monotonic()
         waiting = [(node, b, self._send(node, b)) for node, b in self._by_leader(round_).items()]
         again: dict[Partition, Outgoing] = {}
         for node, batches, future in waiting:
             try:
                 response = await future
             except (kerrors.KafkaError, OSError) as error:
-                self._on_error(generation, node, error)
+                self._on_error(generation, sent, node, error)
                 continue
             if generation != self._generation:
                 return {}
-            self._settle(node, batches)
+            self._settle(sent, node, batches)
             for partition, answer in self._answers(response):
                 batch = batches[partition]
                 if not answer.error_code:
@@ -369,7 +386,7 @@ class Producer:
 
     async def _enlist_more(self, partitions: list[Partition], generation: int) -> None:
         try:
-            await self._enlist(partitions)
+            await self._enlist(partitions, generation)
         except Exception as error:
             if generation == self._generation:
                 self._fail(self._problem_while("enlisting partitions", error))
@@ -390,7 +407,7 @@ class Producer:
         passing = isinstance(error, (kerrors.KafkaError, OSError)) and not isinstance(error, kerrors.AuthorizationError)
         return Interrupted(f"{doing}: {error}") if passing else error
 
-    async def _enlist(self, partitions: list[Partition]) -> None:
+    async def _enlist(self, partitions: list[Partition], generation: int) -> None:
         """AddPartitionsToTxn, for brokers before transaction version 2."""
         assert self.transactional_id is not None
 
@@ -422,7 +439,8 @@ class Producer:
         code = error_of(response)
         if code:
             raise kerrors.for_code(code)(self.transactional_id)
-        self._enlisted.update(partitions)
+        if generation == self._generation:
+            self._enlisted.update(partitions)
 
     # -- committing ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,91 @@
+"""Answers in an order that no real broker can be made to give: the cluster here is a stand-in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import kafka.errors as kerrors
+import pytest
+from kafka.future import Future
+
+from isthmus.kafka.loop import Loop, Signal
+from isthmus.kafka.produce import Interrupted, Producer, small_batch
+
+TOPIC = "orders"
+CONCURRENT = kerrors.ConcurrentTransactionsError.errno
+
+
+class Stage:
+    """A cluster of two brokers, each leading the partition of its number; the test answers for them."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.modern_transactions = True
+        self.site = SimpleNamespace(request_timeout=30.0)
+        self.sent: list[tuple[int, Future]] = []
+        self.epoch = 0
+
+    def send(self, request: Any, node: int) -> Future:
+        future: Future = Future()
+        self.sent.append((node, future))
+        return future
+
+    def supports(self, request: Any, version: int) -> bool:
+        return False
+
+    async def ask_coordinator(self, *_: Any) -> Any:
+        self.epoch += 1
+        return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=self.epoch)
+
+    async def sent_to(self, node: int) -> Future:
+        """The next request that this broker gets."""
+        for _ in range(100):
+            for at, (to, future) in enumerate(self.sent):
+                if to == node:
+                    del self.sent[at]
+                    return future
+            await self.loop.sleep(0.001)
+        raise AssertionError(f"nothing was sent to {node}")
+
+
+def answer(partition: int, error_code: int = 0) -> Any:
+    one = SimpleNamespace(index=partition, error_code=error_code, base_offset=0)
+    return SimpleNamespace(API_VERSION=12, responses=[SimpleNamespace(name=TOPIC, partition_responses=[one])])
+
+
+def round_() -> dict[tuple[str, int], Any]:
+    return {(TOPIC, number): small_batch([(b"key", b"value")]) for number in range(2)}
+
+
+@pytest.fixture
+def stage() -> Any:
+    made = Stage()
+    yield made
+    made.loop.close()
+
+
+def test_a_round_that_waits_for_its_predecessor_is_not_sent_in_the_next_transaction(stage: Any) -> None:
+    leaders = SimpleNamespace(of=lambda partition: partition[1], all_have_ids=False, ids={}, names={})
+
+    async def play() -> None:
+        producer = Producer(stage, leaders, Signal(stage.loop), "id")  # type: ignore[arg-type]
+        await producer.begin()
+        producer.produce(round_())
+        # One broker says "not yet", so that the round waits a moment; meanwhile the other is lost.
+        first, second = await stage.sent_to(0), await stage.sent_to(1)
+        first.success(answer(0, CONCURRENT))
+        second.failure(kerrors.KafkaConnectionError("gone"))
+        with pytest.raises(Interrupted, match="gone"):
+            await producer.drain()
+        await producer.begin()
+        await stage.loop.sleep(0.05)
+        assert stage.sent == []
+        assert not producer.busy
+        producer.produce(round_())
+        for number in range(2):
+            (await stage.sent_to(number)).success(answer(number))
+        await producer.drain()
+        assert sorted(one.partition for one in producer.sent) == [(TOPIC, 0), (TOPIC, 1)]
+
+    stage.loop.run(play)
