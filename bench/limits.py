@@ -110,7 +110,7 @@ class Limits:
         leaders = Leaders(cluster, [self._topic])
         await leaders.refresh()
         signal = Signal(cluster.loop)
-        producer = Producer(cluster, leaders, signal, "bench-limits", 60.0)
+        producer = Producer(cluster, leaders, signal, ["bench-limits"], 60.0)
         await producer.begin()
         size = 0
         for number, batch in self._ready:

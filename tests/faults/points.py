@@ -129,7 +129,7 @@ def _first_batch_sent(hit: Callable[[], None]) -> None:
 
     def wrapped(self: Producer, node: int, batches: Any) -> Any:
         future = original(self, node, batches)
-        if self.transactional_id is not None and not self._opened:
+        if self.transactional and not self._opened:
 
             async def act() -> None:
                 await _written(self._cluster)

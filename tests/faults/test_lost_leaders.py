@@ -117,7 +117,7 @@ def test_lost_leaders_and_coordinators(
         victims: dict[str, Callable[[], Broker]] = {
             "the leader of a partition": lambda: leader(target, scene.topic, rng.randrange(6)),
             "the transaction coordinator": lambda: coordinator(
-                target, "__transaction_state", state.transactional_id(scene.link, rng.randrange(2))
+                target, "__transaction_state", rng.choice(state.transactional_ids(scene.link, rng.randrange(2)))
             ),
             "the group coordinator": lambda: coordinator(target, "__consumer_offsets", state.group(scene.link)),
         }

@@ -40,6 +40,7 @@ from links import (
 )
 
 from isthmus.client import Client, Place
+from isthmus.engine import state
 from isthmus.errors import DataError, UnknownLink, UsageError
 from isthmus.sandbox import KafkaSite
 
@@ -107,10 +108,10 @@ def produce_with_holes(east: KafkaSite, topic: str, partitions: int, chance: ran
 
 def fence(west: KafkaSite, link: str, slots: int) -> None:
     """Take the transactional ids away: what the tasks have open is aborted."""
-    for slot in range(slots):
+    for each in [each for slot in range(slots) for each in state.transactional_ids(link, slot)]:
         # A task may be faster and fence us in turn.
         with contextlib.suppress(KafkaException):
-            producer_of(west, transactional_id=f"_isthmus.{link}.{slot}").init_transactions(30)
+            producer_of(west, transactional_id=each).init_transactions(30)
 
 
 def chunks(west: KafkaSite, link: str) -> set[bytes | None]:

@@ -197,9 +197,9 @@ class Copier:
             # Pin the incarnations that the planner saw: a topic created again since then is another topic.
             self._source_leaders.ids[assignment.topic] = assignment.source_id
             self._target_leaders.ids[assignment.target_topic] = assignment.target_id
-        slot_id = state.transactional_id(self._link.name, self.lease.slot) if self._exactly_once else None
+        ids = state.transactional_ids(self._link.name, self.lease.slot) if self._exactly_once else ()
         timeout = max(TRANSACTION_SECONDS, 2 * self._link.commit_interval + TRANSACTION_SECONDS / 2)
-        self._producer = Producer(self._target, self._target_leaders, self._signal, slot_id, timeout)
+        self._producer = Producer(self._target, self._target_leaders, self._signal, ids, timeout)
         self._fetcher = Fetcher(self._source, self._source_leaders, self._signal, BUFFER_BYTES)
         try:
             await self._source_leaders.refresh_patiently(60)
@@ -758,7 +758,7 @@ class Copier:
         if not self._untold:
             return
         telling, self._untold = self._untold, []
-        teller = Producer(self._target, self._target_leaders, Signal(self._loop), None)
+        teller = Producer(self._target, self._target_leaders, Signal(self._loop))
         try:
             for batch in small_batches(telling):
                 teller.produce({self._status: batch})

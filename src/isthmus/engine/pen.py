@@ -35,10 +35,10 @@ class Pen:
         self._group, self._map = state.group(link.name), (state.map_topic(link.name), 0)
         self._exactly_once = link.delivery == "exactly-once"
         self._leaders = Leaders(target, [self._map[0]])
-        self._producer = self._make(state.planner_id(link.name) if self._exactly_once else None)
+        self._producer = self._make([state.planner_id(link.name)] if self._exactly_once else [])
 
-    def _make(self, transactional_id: str | None) -> Producer:
-        return Producer(self._target, self._leaders, Signal(self._target.loop), transactional_id)
+    def _make(self, transactional_ids: Sequence[str]) -> Producer:
+        return Producer(self._target, self._leaders, Signal(self._target.loop), transactional_ids)
 
     async def take(self) -> None:
         if self._exactly_once:
@@ -63,9 +63,9 @@ class Pen:
         await group_offsets(self._target, self._group, list(offsets), stable=True)
 
     async def fence(self, slots: int) -> None:
-        """Take every slot's transactional id: aborts what tasks left open, and ends tasks that still run."""
+        """Take every slot's transactional ids: aborts what tasks left open, and ends tasks that still run."""
         if self._exactly_once:
-            ids = [state.transactional_id(self._link.name, slot) for slot in range(slots)]
+            ids = [state.transactional_ids(self._link.name, slot) for slot in range(slots)]
             await gather([self._target.loop.spawn(self._make(each).begin()) for each in ids])
 
 

@@ -443,7 +443,7 @@ class Planner:
     async def _append(self, partition: Partition, records: list[tuple[bytes, bytes | None]]) -> None:
         leaders = Leaders(self.target, [partition[0]])
         await leaders.refresh()
-        producer = Producer(self.target, leaders, Signal(self._loop), None)
+        producer = Producer(self.target, leaders, Signal(self._loop))
         for batch in small_batches(records):
             producer.produce({partition: batch})
         await producer.drain()

@@ -138,7 +138,7 @@ async def _clear_faults(target: Cluster, link: Link, partitions: list[Partition]
     status = (state.status_topic(link.name), 0)
     leaders = Leaders(target, [status[0]])
     await leaders.refresh()
-    teller = Producer(target, leaders, Signal(target.loop), None)
+    teller = Producer(target, leaders, Signal(target.loop))
     for batch in small_batches([(FaultReport.key(p), None) for p in partitions]):
         teller.produce({status: batch})
     await teller.drain()

@@ -69,9 +69,11 @@ class Runner:
             probes = [LinkRun(None, job, self._say, opposite(config, job.link)) for job in jobs]
             for probe in probes:
                 stack.callback(probe.close)
-            self._prepare(probes)
+            self._for_each(probes, LinkRun.reach)
             spark = Spark(options, sum(max(1, job.slots) for job in jobs))
             stack.callback(spark.stop)
+            # Everything else goes on while the JVM starts.
+            self._for_each(probes, LinkRun.prepare)
             for probe in probes:
                 if probe.job.slots == 0:
                     total = max(1, spark.context().defaultParallelism)
@@ -88,16 +90,18 @@ class Runner:
                 self._last_look(runs)
         return self._outcome(runs)
 
-    def _prepare(self, runs: list[LinkRun]) -> None:
-        """Reach all sites. A site that is away must not keep links between other sites from running."""
+    def _for_each(self, runs: list[LinkRun], step: Callable[[LinkRun], None]) -> None:
+        """A step of the start. A site that is away must not keep links between other sites from running."""
         away: list[IsthmusError] = []
         for run in runs:
-            try:
-                run.prepare()
-            except IsthmusError as error:
-                if len(runs) == 1 or not run.set_aside(error):
-                    raise
-                away.append(error)
+            if run.away is None:
+                try:
+                    step(run)
+                except IsthmusError as error:
+                    if len(runs) == 1 or not run.set_aside(error):
+                        raise
+            if run.away is not None:
+                away.append(run.away)
         if len(away) == len(runs):
             raise away[0]
 

@@ -54,8 +54,9 @@ def control_topic(link: str) -> str:
 SITES_TOPIC = f"{STATE_PREFIX}sites"
 
 
-def transactional_id(link: str, slot: int) -> str:
-    return f"{STATE_PREFIX}{link}.{slot}"
+def transactional_ids(link: str, slot: int) -> tuple[str, str]:
+    """A slot's transactions take turns; whoever takes the slot takes both."""
+    return f"{STATE_PREFIX}{link}.{slot}", f"{STATE_PREFIX}{link}.{slot}.turn"
 
 
 def planner_id(link: str) -> str:

@@ -35,7 +35,8 @@ from isthmus.engine.steer import steer
 from isthmus.engine.tasks import Leasing, error_from
 from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault, TakenOver
 
-LOOK_SECONDS, LONGEST_LOOK_SECONDS = 2.0, 15.0
+# How often the sites are looked at; seldom enough that looking takes no more than one in so many parts of a core.
+LOOK_SECONDS, LONGEST_LOOK_SECONDS, LOOK_REST = 2.0, 15.0, 40
 # A new topic or partition is seen within this long; with the tasks' second and the planning it is copied well
 # within half a minute.
 DISCOVER_SECONDS = 8.0
@@ -85,6 +86,8 @@ class LinkRun:
     last: LinkState | None = None
     goal: dict[tuple[str, int], int] | None = None
     failed: IsthmusError | None = None
+    away: IsthmusError | None = None
+    """Why it was set aside; it is tried again."""
     _backoff: float = FIRST_BACKOFF
     _restart_at: float = 0.0
     _next_look: float = 0.0
@@ -94,17 +97,19 @@ class LinkRun:
     _unreachable_since: float = 0.0
     _started: float = 0.0
     _keeper: Keeper | None = None
-    _away: IsthmusError | None = None
 
     def __post_init__(self) -> None:
         self.observer = Observer(self.job.link, self.job.source, self.job.target)
 
     # -- starting -----------------------------------------------------------------------------------------
 
-    def prepare(self, seconds: float = 30.0) -> None:
-        """Reach both sites and check that they may be linked; raises what the user must mend."""
+    def reach(self, seconds: float = 30.0) -> None:
+        """Reach both sites and check that they are two; raises what the user must mend."""
         self.observer.connect(seconds)
         check_identity(self.job, self.observer.source, self.observer.target)
+
+    def prepare(self) -> None:
+        """Check that the sites are those that were linked before, and make what the link keeps at the destination."""
         try:
             self.observer.target.call(recognise, self.observer.source, self.observer.target)
             self.observer.target.call(ensure_state_topics, self.observer.target, self.job.link)
@@ -115,11 +120,11 @@ class LinkRun:
         """Let other links go on without this one, and try it again later; False if trying again is no use."""
         if not isinstance(error, (ConnectionFailed, ClusterChanged, TakenOver)):
             return False
-        if self._away is None or self._away.message != error.message:
+        if self.away is None or self.away.message != error.message:
             self.say(
                 Event(self.job.link.name, "error", f"{error.message}; the other links go on, this one is tried again")
             )
-        self.failed, self._away = None, error
+        self.failed, self.away = None, error
         self._restart_at = time.monotonic() + AWAY_SECONDS
         self.last = LinkState(self.job.link.name, self.job.link.source, self.job.link.target, "unknown")
         self.last.trouble.append(error.message)
@@ -130,15 +135,16 @@ class LinkRun:
         self.observer.close()
         self.observer = Observer(self.job.link, self.job.source, self.job.target)
         try:
-            self.prepare(BRIEF_SECONDS)
-            if isinstance(self._away, TakenOver) and self.observer.look().state == "running":
+            self.reach(BRIEF_SECONDS)
+            self.prepare()
+            if isinstance(self.away, TakenOver) and self.observer.look().state == "running":
                 self._restart_at = time.monotonic() + AWAY_SECONDS  # whoever has it is still at work
                 return
         except IsthmusError as error:
             if not self.set_aside(error):
                 self.failed = error
             return
-        self._away, self.goal, self._unreachable_since = None, None, 0.0
+        self.away, self.goal, self._unreachable_since = None, None, 0.0
         self._told.clear()
         self.say(Event(self.job.link.name, "info", "its sites can be used again; going on"))
 
@@ -158,7 +164,7 @@ class LinkRun:
         now = time.monotonic()
         if self.leasing is not None and not self.leasing.is_alive():
             self._leasing_ended(self.leasing)
-        if self._away is not None:
+        if self.away is not None:
             if now >= self._restart_at:
                 self._come_back()
             return
@@ -166,11 +172,11 @@ class LinkRun:
             self.start()
         self._tell_news()
         if now >= self._next_look:
-            began = time.monotonic()
+            began = time.thread_time()
             self._look()
-            # However many partitions there are, looking takes a tenth of the driver's time at most.
-            done = time.monotonic()
-            self._next_look = done + min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, 9 * (done - began)))
+            # However many partitions there are, looking takes a small part of a core.
+            used = time.thread_time() - began
+            self._next_look = time.monotonic() + min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, LOOK_REST * used))
 
     def _tell_news(self) -> None:
         for news in self._keeper.news() if self._keeper is not None else ():
@@ -275,8 +281,8 @@ class LinkRun:
 
     def outcome(self) -> IsthmusError | None:
         """What to tell the caller in the end: why the run failed, or which partitions stand still."""
-        if self.failed is not None or self._away is not None:
-            return self.failed or self._away
+        if self.failed is not None or self.away is not None:
+            return self.failed or self.away
         faults = self.last.faults if self.last is not None else []
         if not faults:
             return None

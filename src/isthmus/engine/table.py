@@ -66,7 +66,7 @@ async def write_table(cluster: Cluster, topic: str, things: Mapping[str, Any]) -
 async def _write(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> None:
     leaders = Leaders(cluster, [topic])
     await leaders.refresh()
-    producer = Producer(cluster, leaders, Signal(cluster.loop), None)
+    producer = Producer(cluster, leaders, Signal(cluster.loop))
     records = [
         (key.encode(), None if value is None else json.dumps(value, separators=(",", ":")).encode())
         for key, value in things.items()

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -35,7 +35,7 @@ from kafka.protocol.producer import (
 
 from isthmus.kafka.cluster import GROUP, TRANSACTION, Cluster
 from isthmus.kafka.leaders import Leaders
-from isthmus.kafka.loop import Signal
+from isthmus.kafka.loop import Signal, gather
 from isthmus.kafka.offsets import Committed, Partition, by_topic, raise_refusal
 from isthmus.kafka.window import Window
 from isthmus.records import Outgoing, stamp
@@ -86,24 +86,37 @@ def _next_sequence(sequence: int, count: int) -> int:
     return after if after <= _MAX_SEQUENCE else after - _MAX_SEQUENCE - 1
 
 
+@dataclass(slots=True)
+class _Writer:
+    """A transactional id, and as whom the cluster knows its holder."""
+
+    transactional_id: str
+    id: int = -1
+    epoch: int = -1
+    sequences: dict[Partition, int] = field(default_factory=dict)
+
+
 class Producer:
-    """One transactional id (or none: at-least-once), one transaction at a time."""
+    """Writes in transactions, one at a time, with one or two transactional ids; without any, at least once.
+
+    With two ids they take turns, so that a transaction need not wait until the brokers have written the last one's
+    markers. At most one transaction is undecided at any time, and taking over takes both ids.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         leaders: Leaders,
         signal: Signal,
-        transactional_id: str | None,
+        transactional_ids: Sequence[str] = (),
         transaction_timeout: float = 60.0,
     ) -> None:
         self._cluster, self._leaders, self._signal = cluster, leaders, signal
         self._loop = cluster.loop
-        self.transactional_id = transactional_id
+        self._writers = deque(_Writer(each) for each in transactional_ids)
+        self.transactional = bool(self._writers)
         self._transaction_timeout = transaction_timeout
         self._modern = cluster.modern_transactions
-        self._id, self._epoch = -1, -1
-        self._sequences: dict[Partition, int] = {}
         self._enlisted: set[Partition] = set()
         self._group_enlisted = False
         self._opened = False
@@ -119,22 +132,23 @@ class Producer:
         self.sent: list[Sent] = []
         self.requests = 0
         # From version 12 on, Produce enlists its partitions by itself, which wants the newest transactions.
-        self._max_version = 13 if transactional_id is None or self._modern else 11
+        self._max_version = 13 if not self.transactional or self._modern else 11
 
     # -- fencing ------------------------------------------------------------------------------------------
 
     async def begin(self, timeout: float = 75.0) -> None:
-        """Take the transactional id: aborts what a predecessor left open and fences the predecessor."""
+        """Take the transactional ids: aborts what a predecessor left open and fences the predecessor."""
         self._generation += 1
-        self._sequences.clear()
         self._clear_transaction()
         self._problem = None
-        if self.transactional_id is None:
-            return
+        await gather([self._loop.spawn(self._take(writer, timeout)) for writer in self._writers])
+
+    async def _take(self, writer: _Writer, timeout: float) -> None:
+        writer.sequences.clear()
 
         def request() -> Any:
             return InitProducerIdRequest(
-                transactional_id=self.transactional_id,
+                transactional_id=writer.transactional_id,
                 transaction_timeout_ms=int(self._transaction_timeout * 1000),
                 producer_id=-1,
                 producer_epoch=-1,
@@ -142,11 +156,16 @@ class Producer:
             )
 
         response = await self._cluster.ask_coordinator(
-            TRANSACTION, self.transactional_id, request, lambda r: r.error_code, timeout
+            TRANSACTION, writer.transactional_id, request, lambda r: r.error_code, timeout
         )
         if response.error_code:
-            raise kerrors.for_code(response.error_code)(self.transactional_id)
-        self._id, self._epoch = response.producer_id, response.producer_epoch
+            raise kerrors.for_code(response.error_code)(writer.transactional_id)
+        writer.id, writer.epoch = response.producer_id, response.producer_epoch
+
+    @property
+    def _writer(self) -> _Writer:
+        """Whose turn it is."""
+        return self._writers[0]
 
     def _clear_transaction(self) -> None:
         self._enlisted.clear()
@@ -198,10 +217,10 @@ class Producer:
         if self._opening is not None or self._problem is not None:
             return
         while self._queue:
-            if not self._opened and self.transactional_id is not None:
+            if not self._opened and self.transactional:
                 self._opening = self._loop.spawn(self._open(self._queue.popleft(), self._generation))
                 return
-            if not self._modern and self.transactional_id is not None:
+            if not self._modern and self.transactional:
                 fresh = [p for p in self._queue[0] if p not in self._enlisted]
                 if fresh:
                     self._opening = self._loop.spawn(self._enlist_more(fresh, self._generation))
@@ -221,12 +240,13 @@ class Producer:
             future.add_errback(partial(self._on_error, generation, sent, node))
 
     def _stamp(self, partition: Partition, batch: Outgoing) -> None:
-        if self.transactional_id is None:
+        if not self.transactional:
             stamp(batch.payload, -1, -1, -1, False)
             return
-        sequence = self._sequences.get(partition, 0)
-        stamp(batch.payload, self._id, self._epoch, sequence, True)
-        self._sequences[partition] = _next_sequence(sequence, batch.count)
+        writer = self._writer
+        sequence = writer.sequences.get(partition, 0)
+        stamp(batch.payload, writer.id, writer.epoch, sequence, True)
+        writer.sequences[partition] = _next_sequence(sequence, batch.count)
 
     def _by_leader(self, round_: dict[Partition, Outgoing]) -> dict[int, dict[Partition, Outgoing]]:
         grouped: dict[int, dict[Partition, Outgoing]] = defaultdict(dict)
@@ -247,7 +267,7 @@ class Producer:
             topics[topic].append(topic_type.PartitionProduceData(index=index, records=batch.payload.data))
         return self._cluster.send(
             ProduceRequest(
-                transactional_id=self.transactional_id,
+                transactional_id=self._writer.transactional_id if self.transactional else None,
                 acks=-1,
                 timeout_ms=30_000,
                 topic_data=[
@@ -409,13 +429,13 @@ class Producer:
 
     async def _enlist(self, partitions: list[Partition], generation: int) -> None:
         """AddPartitionsToTxn, for brokers before transaction version 2."""
-        assert self.transactional_id is not None
+        writer = self._writer
 
         def request() -> Any:
             return AddPartitionsToTxnRequest(
-                v3_and_below_transactional_id=self.transactional_id,
-                v3_and_below_producer_id=self._id,
-                v3_and_below_producer_epoch=self._epoch,
+                v3_and_below_transactional_id=writer.transactional_id,
+                v3_and_below_producer_id=writer.id,
+                v3_and_below_producer_epoch=writer.epoch,
                 v3_and_below_topics=[
                     AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=t, partitions=ids)
                     for t, ids in by_topic(partitions).items()
@@ -434,11 +454,11 @@ class Producer:
             return next((c for c in codes if c != attempted_only), codes[0] if codes else 0)
 
         response = await self._cluster.ask_coordinator(
-            TRANSACTION, self.transactional_id, request, error_of, timeout=60
+            TRANSACTION, writer.transactional_id, request, error_of, timeout=60
         )
         code = error_of(response)
         if code:
-            raise kerrors.for_code(code)(self.transactional_id)
+            raise kerrors.for_code(code)(writer.transactional_id)
         if generation == self._generation:
             self._enlisted.update(partitions)
 
@@ -457,14 +477,15 @@ class Producer:
     async def _commit_progress(self, group: str, progress: Mapping[Partition, Committed]) -> None:
         if not progress:
             return
+        writer = self._writer
         if not self._modern and not self._group_enlisted:
             response = await self._cluster.ask_coordinator(
                 TRANSACTION,
-                self.transactional_id or "",
+                writer.transactional_id,
                 lambda: AddOffsetsToTxnRequest(
-                    transactional_id=self.transactional_id,
-                    producer_id=self._id,
-                    producer_epoch=self._epoch,
+                    transactional_id=writer.transactional_id,
+                    producer_id=writer.id,
+                    producer_epoch=writer.epoch,
                     group_id=group,
                     max_version=3,
                 ),
@@ -477,10 +498,10 @@ class Producer:
 
         def request() -> Any:
             return TxnOffsetCommitRequest(
-                transactional_id=self.transactional_id,
+                transactional_id=writer.transactional_id,
                 group_id=group,
-                producer_id=self._id,
-                producer_epoch=self._epoch,
+                producer_id=writer.id,
+                producer_epoch=writer.epoch,
                 generation_id=-1,
                 member_id="",
                 group_instance_id=None,
@@ -508,14 +529,14 @@ class Producer:
         raise_refusal(await self._cluster.ask_coordinator(GROUP, group, request, error_of))
 
     async def _end(self) -> None:
-        assert self.transactional_id is not None
+        writer = self._writer
         # Sent once: when the answer is lost, only what is committed can tell how it ended.
-        node = await self._cluster.coordinator(TRANSACTION, self.transactional_id)
+        node = await self._cluster.coordinator(TRANSACTION, writer.transactional_id)
         response = await self._cluster.request(
             EndTxnRequest(
-                transactional_id=self.transactional_id,
-                producer_id=self._id,
-                producer_epoch=self._epoch,
+                transactional_id=writer.transactional_id,
+                producer_id=writer.id,
+                producer_epoch=writer.epoch,
                 committed=True,
                 max_version=5 if self._modern else 4,
             ),
@@ -524,11 +545,12 @@ class Producer:
         if response.error_code:
             error = kerrors.for_code(response.error_code)
             if error in (kerrors.NotCoordinatorError, kerrors.CoordinatorNotAvailableError):
-                self._cluster.forget_coordinator(TRANSACTION, self.transactional_id)
-            raise error(self.transactional_id)
+                self._cluster.forget_coordinator(TRANSACTION, writer.transactional_id)
+            raise error(writer.transactional_id)
         if self._modern and response.producer_id >= 0:
-            self._id, self._epoch = response.producer_id, response.producer_epoch
-            self._sequences.clear()
+            writer.id, writer.epoch = response.producer_id, response.producer_epoch
+            writer.sequences.clear()
+        self._writers.rotate(-1)
 
 
 def small_batches(records: list[tuple[bytes, bytes | None]]) -> Iterator[Outgoing]:

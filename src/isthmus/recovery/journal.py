@@ -87,7 +87,7 @@ class Journal:
         self._producer = self._make()
 
     def _make(self) -> Producer:
-        return Producer(self._keeper, self._leaders, Signal(self._keeper.loop), f"{STATE_PREFIX}recovery")
+        return Producer(self._keeper, self._leaders, Signal(self._keeper.loop), [f"{STATE_PREFIX}recovery"])
 
     async def open(self) -> bool:
         """Take the journal; whether an unfinished operation of the same kind goes on, whose options then hold.

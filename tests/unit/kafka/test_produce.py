@@ -25,6 +25,7 @@ class Stage:
         self.site = SimpleNamespace(request_timeout=30.0)
         self.sent: list[tuple[int, Future]] = []
         self.epoch = 0
+        self.asked: list[str] = []
 
     def send(self, request: Any, node: int) -> Future:
         future: Future = Future()
@@ -34,8 +35,9 @@ class Stage:
     def supports(self, request: Any, version: int) -> bool:
         return False
 
-    async def ask_coordinator(self, *_: Any) -> Any:
+    async def ask_coordinator(self, kind: int, key: str, *_: Any) -> Any:
         self.epoch += 1
+        self.asked.append(key)
         return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=self.epoch)
 
     async def sent_to(self, node: int) -> Future:
@@ -65,11 +67,24 @@ def stage() -> Any:
     made.loop.close()
 
 
+def test_taking_over_takes_both_ids(stage: Any) -> None:
+    async def play() -> None:
+        producer = Producer(stage, SimpleNamespace(), Signal(stage.loop), ["id", "id.turn"])  # type: ignore[arg-type]
+        await producer.begin()
+        assert sorted(stage.asked) == ["id", "id.turn"]
+        # Also when it is the other one's turn.
+        producer._writers.rotate(-1)
+        await producer.begin()
+        assert sorted(stage.asked) == ["id", "id", "id.turn", "id.turn"]
+
+    stage.loop.run(play)
+
+
 def test_a_round_that_waits_for_its_predecessor_is_not_sent_in_the_next_transaction(stage: Any) -> None:
     leaders = SimpleNamespace(of=lambda partition: partition[1], all_have_ids=False, ids={}, names={})
 
     async def play() -> None:
-        producer = Producer(stage, leaders, Signal(stage.loop), "id")  # type: ignore[arg-type]
+        producer = Producer(stage, leaders, Signal(stage.loop), ["id"])  # type: ignore[arg-type]
         await producer.begin()
         producer.produce(round_())
         # One broker says "not yet", so that the round waits a moment; meanwhile the other is lost.
