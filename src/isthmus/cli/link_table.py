@@ -65,9 +65,15 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
         hidden = len(state.partitions) - len(shown)
         if hidden:
             parts.append(Text(f"  and {hidden} quieter partitions"))
-        parts += [Text(f"  {p.topic}[{p.partition}]: {p.message}", style="red") for p in state.faults[:5]]
+        parts += [Text(f"  {_told(p)}", style="red") for p in state.faults[:5]]
         parts += [Text(f"  {words}", style="yellow") for words in state.trouble]
     return Group(*parts)
+
+
+def _told(p: PartitionState) -> str:
+    """A fault names its partition, most of the time by itself."""
+    where = f"{p.topic}[{p.partition}]"
+    return p.message if p.message.startswith(where) else f"{where}: {p.message}"
 
 
 def _importance(p: PartitionState) -> tuple[bool, int, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -14,51 +15,66 @@ app = typer.Typer(no_args_is_help=True)
 REACH_SECONDS = 5.0
 
 
-def _look(config: Config) -> tuple[dict[str, str], dict[str, dict[str, list[str]]], dict[str, str]]:
+@dataclass
+class _Seen:
     """Cluster ids of the sites that answer, what each of them knows, and why others do not answer."""
+
+    ids: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    roles: dict[str, tuple[float, str]] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)
+
+
+def _look(config: Config) -> _Seen:
     from isthmus.cli.connect import connected
     from isthmus.engine.identity import incarnations
+    from isthmus.recovery.roles import read_roles
 
-    ids: dict[str, str] = {}
-    tables: dict[str, dict[str, list[str]]] = {}
-    away: dict[str, str] = {}
+    seen = _Seen()
     for name, site in config.sites.items():
         try:
             with connected(site, timeout=REACH_SECONDS) as (cluster,):
-                ids[name] = cluster.cluster_id
-                tables[name] = cluster.call(incarnations, cluster)
+                seen.ids[name] = cluster.cluster_id
+                seen.tables[name] = cluster.call(incarnations, cluster)
+                # Who was away when roles changed remembers older ones.
+                for site_name, role in cluster.call(read_roles, cluster).items():
+                    seen.roles[site_name] = max(role, seen.roles.get(site_name, role))
         except IsthmusError as error:
-            away[name] = error.message
-    return ids, tables, away
+            seen.away[name] = error.message
+    return seen
 
 
 @app.command("list", epilog=examples("isthmus sites list", "isthmus sites list --json"))
 def list_sites(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Show each site: the cluster that answers, its incarnation, and the clusters that it was before.
+    """Show each site: the cluster that answers, the role that the last failover, failback or reseed left it in, its incarnation,
+    and the clusters that it was before.
 
     Exits with 6 if a site answers as another cluster than the one that is known.
     """
     loaded = load(config)
     from isthmus.engine.identity import newest
 
-    ids, tables, away = _look(loaded)
-    known = newest(*tables.values())
+    seen = _look(loaded)
+    known = newest(*seen.tables.values())
     rows: list[dict[str, Any]] = []
     for name in loaded.sites:
-        now, were = ids.get(name, ""), known.get(name, [])
+        now, were = seen.ids.get(name, ""), known.get(name, [])
         fine = not now or not were or were[-1] == now
-        state = "away" if name in away else "known" if were and fine else "not met yet" if fine else "another cluster"
+        state = (
+            "away" if name in seen.away else "known" if were and fine else "not met yet" if fine else "another cluster"
+        )
         rows.append(
             {
                 "site": name,
                 "state": state,
+                "role": seen.roles[name][1] if name in seen.roles else None,
                 "cluster": now or None,
                 "incarnation": len(were) or None,
                 "clusters": " ".join(were) if not json else were,
             }
         )
     output.emit(rows, json)
-    for words in away.values():
+    for words in seen.away.values():
         if not json:
             output.note(words)
     wrong = [row["site"] for row in rows if row["state"] == "another cluster"]
@@ -87,15 +103,15 @@ def replace(
     from isthmus.engine import identity
 
     loaded.site(site)
-    ids, tables, away = _look(loaded)
-    if site not in ids:
-        raise ConnectionFailed(away[site], site)
-    known = identity.newest(*tables.values())
+    seen = _look(loaded)
+    if site not in seen.ids:
+        raise ConnectionFailed(seen.away[site], site)
+    known = identity.newest(*seen.tables.values())
     now: list[str] = known.get(site, [])
-    for name, table in tables.items():
+    for name, table in seen.tables.items():
         if name == site or site in table:
             with connected(loaded.sites[name], timeout=REACH_SECONDS) as (cluster,):
-                now = cluster.call(identity.replace, cluster, site, ids[site], known)
-    output.emit({"site": site, "cluster": ids[site], "incarnation": len(now), "clusters": now}, json)
-    if away and not json:
-        output.note(f"not told, because away: {', '.join(away)}; give the command again when they are back")
+                now = cluster.call(identity.replace, cluster, site, seen.ids[site], known)
+    output.emit({"site": site, "cluster": seen.ids[site], "incarnation": len(now), "clusters": now}, json)
+    if seen.away and not json:
+        output.note(f"not told, because away: {', '.join(seen.away)}; give the command again when they are back")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from isthmus.engine.state import SITES_TOPIC
-from isthmus.engine.table import write_table
+from isthmus.engine.table import read_table, write_table
 from isthmus.kafka.cluster import Cluster
 from isthmus.recovery.stage import Stage
 
@@ -26,6 +26,12 @@ async def _write_roles(cluster: Cluster, given: dict[str, Role], operation: str)
         SITES_TOPIC,
         {KIND + site: {"role": role, "since": now, "by": operation} for site, role in given.items()},
     )
+
+
+async def read_roles(cluster: Cluster) -> dict[str, tuple[float, str]]:
+    """Since when each site is what, as this one remembers it."""
+    table = await read_table(cluster, SITES_TOPIC)
+    return {key.removeprefix(KIND): (v["since"], v["role"]) for key, v in table.items() if key.startswith(KIND)}
 
 
 def set_roles(stage: Stage, sites: Iterable[str], given: dict[str, Role], operation: str) -> None:
