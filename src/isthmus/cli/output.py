@@ -55,7 +55,7 @@ def emit(data: Any, json_mode: bool) -> None:
 
 
 def emit_line(data: Any) -> None:
-    """Print one JSON document on one line: for verbs that go on reporting."""
+    """Print one JSON document on one line: for verbs that go on reporting, and for errors, which may come after such lines."""
     sys.stdout.write(json.dumps(data, default=str, ensure_ascii=False) + "\n")
     sys.stdout.flush()
 
@@ -101,7 +101,7 @@ def print_error(error: IsthmusError, json_mode: bool) -> None:
     """An error that we meant: a clean message, no traceback."""
     _traceback_if_wanted()
     if json_mode:
-        emit(error.to_json(), json_mode=True)
+        emit_line(error.to_json())
         return
     if isinstance(error, Interrupted):  # what the user asked for is no error
         note(error.message)
@@ -124,7 +124,7 @@ def print_unexpected(error: BaseException, json_mode: bool) -> None:
     first = (str(error).splitlines() or [""])[0]
     text = f"unexpected {type(error).__name__}" + (f": {first}" if first else "")
     if json_mode:
-        emit({"error": "Unexpected", "message": text}, json_mode=True)
+        emit_line({"error": "Unexpected", "message": text})
     else:
         _red(f"error: {text}")
     if not _debugging():
@@ -136,7 +136,7 @@ def print_usage_error(error: Any, json_mode: bool) -> None:
     if type(error).__name__ == "NoArgsIsHelpError":  # it has printed the help already
         return
     if json_mode:
-        emit({"error": "UsageError", "message": error.format_message()}, json_mode=True)
+        emit_line({"error": "UsageError", "message": error.format_message()})
         return
     context = getattr(error, "ctx", None)
     if context is not None:
