@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from isthmus.config import Config, Link
@@ -48,8 +47,10 @@ class Replicator:
 
     def reason(self) -> str:
         """Why it has ended, in its own words."""
-        found = re.findall(r'^  "message": (".*"),?$', self._process.log(), re.MULTILINE)
-        return str(json.loads(found[-1])) if found else "it does not say why"
+        for line in reversed(self._process.log().splitlines()):
+            with suppress(ValueError, TypeError, KeyError):
+                return str(json.loads(line)["message"])
+        return "it does not say why"
 
     def stop(self) -> None:
         self._process.stop(STOP_SECONDS)
