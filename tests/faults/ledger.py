@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+
+import stock
 
 if TYPE_CHECKING:
     from isthmus.sandbox import KafkaSite
@@ -42,12 +44,7 @@ PASSING = {
 
 def create_topic(site: KafkaSite, topic: str, partitions: int, copies: int = 1) -> None:
     admin = AdminClient({**site.client_config(), **QUIET})
-    try:
-        admin.create_topics([NewTopic(topic, partitions, copies)], request_timeout=30)[topic].result(30)
-    except KafkaException as refused:
-        # The client asks again when a busy broker does not answer in time, and then hears of its own first request.
-        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    stock.create(admin, NewTopic(topic, partitions, copies))
 
 
 class Load:

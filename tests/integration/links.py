@@ -53,6 +53,7 @@ from confluent_kafka.admin import (
 )
 from kafka.protocol.admin import AlterClientQuotasRequest
 
+import stock
 from isthmus import cli as isthmus_cli
 from isthmus.config import Config, Site, load
 from isthmus.engine.copy import Copier
@@ -83,12 +84,7 @@ def create_topic(site: KafkaSite, topic: str, partitions: int = 1, **config: str
     """Create a topic and wait for its leaders; underscores in option names stand for dots."""
     settings = {**FOR_EVER, **{key.replace("_", "."): value for key, value in config.items()}}
     client = admin(site)
-    try:
-        client.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
-    except KafkaException as refused:
-        # The client asks again when a busy broker does not answer in time, and then hears of its own first request.
-        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise
+    stock.create(client, NewTopic(topic, partitions, 1, config=settings))
 
     def led() -> bool:
         found = client.list_topics(topic, timeout=10).topics[topic]

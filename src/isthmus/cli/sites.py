@@ -27,18 +27,19 @@ class _Seen:
 
 def _look(config: Config) -> _Seen:
     from isthmus.cli.connect import connected
-    from isthmus.engine.identity import incarnations
-    from isthmus.recovery.roles import read_roles
+    from isthmus.engine.identity import of_table, sites_table
+    from isthmus.recovery.roles import roles_in
 
     seen = _Seen()
     for name, site in config.sites.items():
         try:
             with connected(site, timeout=REACH_SECONDS) as (cluster,):
                 seen.ids[name] = cluster.cluster_id
-                seen.tables[name] = cluster.call(incarnations, cluster)
+                table = cluster.call(sites_table, cluster)
+                seen.tables[name] = of_table(table)
                 # Who was away when roles changed remembers older ones.
-                for site_name, role in cluster.call(read_roles, cluster).items():
-                    seen.roles[site_name] = max(role, seen.roles.get(site_name, role))
+                for told, role in roles_in(table).items():
+                    seen.roles[told] = max(role, seen.roles.get(told, role))
         except IsthmusError as error:
             seen.away[name] = error.message
     return seen

@@ -39,12 +39,17 @@ def newest(*tables: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return known
 
 
-async def incarnations(cluster: Cluster) -> dict[str, list[str]]:
+async def sites_table(cluster: Cluster) -> Table:
     """What a site knows of sites; nothing where we may not read it."""
     try:
-        return of_table(await read_table(cluster, SITES_TOPIC))
+        return await read_table(cluster, SITES_TOPIC)
     except (NotAllowed, kerrors.AuthorizationError):
         return {}
+
+
+async def incarnations(cluster: Cluster) -> dict[str, list[str]]:
+    """The incarnations that a site knows of."""
+    return of_table(await sites_table(cluster))
 
 
 async def recognise(source: Cluster, target: Cluster) -> Identities:

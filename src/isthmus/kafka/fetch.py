@@ -282,7 +282,7 @@ class Fetcher:
             if self.held or self.buffered >= self._buffer_bytes:
                 await session.signal.wait(1.0)
                 continue
-            stamp, asked, sent = self._stamp, session.answer.bytes, time.monotonic()
+            stamp, sent = self._stamp, time.monotonic()
             try:
                 response = await self._cluster.request(self._request(session), node)
                 if response.error_code:
@@ -309,7 +309,7 @@ class Fetcher:
             session.epoch = session.epoch + 1 if session.id else 0
             before = self.buffered
             stale_leaders = self._accept(response, session, stamp)
-            if (size := self.buffered - before) > asked // 2:  # a smaller one may have been waited for
+            if (size := self.buffered - before) > session.answer.bytes // 2:  # a smaller one may have been waited for
                 session.answer.answered(size, sent, in_use=True)
             if stale_leaders:
                 await self._refresh()

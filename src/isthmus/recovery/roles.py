@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from isthmus.engine.state import SITES_TOPIC
-from isthmus.engine.table import read_table, write_table
+from isthmus.engine.table import Table, write_table
 from isthmus.kafka.cluster import Cluster
 from isthmus.recovery.stage import Stage
 
@@ -28,9 +28,8 @@ async def _write_roles(cluster: Cluster, given: dict[str, Role], operation: str)
     )
 
 
-async def read_roles(cluster: Cluster) -> dict[str, tuple[float, str]]:
-    """Since when each site is what, as this one remembers it."""
-    table = await read_table(cluster, SITES_TOPIC)
+def roles_in(table: Table) -> dict[str, tuple[float, str]]:
+    """Since when each site is what, by a site's table."""
     return {key.removeprefix(KIND): (v["since"], v["role"]) for key, v in table.items() if key.startswith(KIND)}
 
 
