@@ -667,7 +667,8 @@ class Replicator:
 def replicator_process(setup: Setup, link: str | None = None, slots: int = 2) -> Iterator[subprocess.Popen[bytes]]:
     """The same in a process of its own, that can be killed."""
     command = [sys.executable, __file__, str(setup.path), link or setup.link, str(slots)]
-    process = subprocess.Popen(command)
+    # What this file imports is found as the tests find it, not only beside this file.
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     try:
         yield process
     finally:

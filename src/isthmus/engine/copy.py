@@ -746,10 +746,11 @@ class Copier:
             self._loop.background(self._flush_reports())
 
     def _behind(self) -> Iterator[tuple[str, int]]:
-        """Partitions whose source was seen to reach beyond what is committed, and how far."""
+        """Partitions whose source was seen to reach beyond what is committed, and how far; behind an open transaction too, where nobody
+        can read yet and others may have written what would be lost with the source."""
         for (topic, partition), copying in self._by_source.items():
             if copying.position >= 0:
-                end = self._fetcher.cursor((topic, partition)).last_stable
+                end = self._fetcher.cursor((topic, partition)).high_watermark
                 if end > copying.position:
                     yield f"{topic}/{partition}", end
 

@@ -116,7 +116,8 @@ async def declare(target: Cluster, link: Link, source: Cluster | None, until: fl
     seen, asked = now.seen_ends(), False
     if source is not None:
         try:
-            answers = await list_offsets(source, dict.fromkeys(now.progress, LATEST), timeout=5)
+            # Behind an open transaction too: what others wrote there is acknowledged, and lost with the site.
+            answers = await list_offsets(source, dict.fromkeys(now.progress, LATEST), committed_only=False, timeout=5)
             seen = {key: end for key, end in answers.items() if isinstance(end, int)}
             asked = len(seen) == len(now.progress)
         except (kerrors.KafkaError, OSError):

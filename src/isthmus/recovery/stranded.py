@@ -30,8 +30,9 @@ from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetcher, FetchProblem
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
-from isthmus.kafka.offsets import LATEST, Partition, list_offsets
+from isthmus.kafka.offsets import Partition
 from isthmus.records import Transcoder
+from isthmus.recovery.settled import settled_ends
 from isthmus.recovery.standing import Standing
 from isthmus.rules import Identities, compile_rules
 
@@ -43,22 +44,20 @@ STUCK_SECONDS = 60.0
 Ranges = dict[Partition, tuple[int, int]]
 
 
-async def behind(home: Cluster, now: Standing, seconds: float = 30.0) -> Ranges:
+async def behind(home: Cluster, now: Standing) -> Ranges:
     """From where to where each partition at home is not copied; refuses a log that has lost what was copied."""
-    ends = await list_offsets(home, dict.fromkeys(now.progress, LATEST), timeout=seconds)
+    hint = f"It returned without all its data: `isthmus reseed {home.site.name} --from SITE --wipe` rebuilds it"
     topics = (await home.metadata(sorted({topic for topic, _ in now.progress}))).topics
+    for (topic, _), progress in sorted(now.progress.items()):
+        info = topics[topic]
+        if info.error is kerrors.UnknownTopicOrPartitionError:
+            raise DataError(f"{home.site.name} has no topic {topic} any more. {hint}")
+        if info.id.int and progress.source_id.int and info.id != progress.source_id:
+            raise DataError(f"{topic} at {home.site.name} was deleted and created again. {hint}")
+    ends = await settled_ends(home, now.progress)
     found: Ranges = {}
     for key, progress in sorted(now.progress.items()):
-        end, info = ends[key], topics[key[0]]
-        hint = f"It returned without all its data: `isthmus reseed {home.site.name} --from SITE --wipe` rebuilds it"
-        if info.error is kerrors.UnknownTopicOrPartitionError:
-            raise DataError(f"{home.site.name} has no topic {key[0]} any more. {hint}")
-        if info.id.int and progress.source_id.int and info.id != progress.source_id:
-            raise DataError(f"{key[0]} at {home.site.name} was deleted and created again. {hint}")
-        if not isinstance(end, int):
-            raise DataError(
-                f"{home.site.name} does not tell the end of {key[0]}[{key[1]}]: {end.__name__}; are all its brokers back?"
-            )
+        end = ends[key]
         if end < progress.offset:
             raise DataError(
                 f"{key[0]}[{key[1]}] at {home.site.name} ends at {end}, and {progress.offset} was copied before the outage. {hint}"

@@ -18,8 +18,7 @@ from isthmus.engine.hold import hold
 from isthmus.engine.identity import recognise
 from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, DataError, UnknownLink
-from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.offsets import LATEST, Partition, list_offsets
+from isthmus.kafka.offsets import Partition
 from isthmus.recovery import access
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
@@ -27,11 +26,10 @@ from isthmus.recovery.journal import Found
 from isthmus.recovery.operation import Operation, Step
 from isthmus.recovery.roles import set_roles
 from isthmus.recovery.seeded import seeded_by
+from isthmus.recovery.settled import settled_ends
 from isthmus.recovery.stage import links_between
 from isthmus.recovery.standing import standing
 
-# Transactions that producers of the old site left open end by themselves: the broker aborts them.
-OPEN_SECONDS = 90.0
 # Without a fence, nothing new for this long is taken for rest.
 REST_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 3.0
@@ -149,8 +147,7 @@ class Switch:
         links bring there meanwhile goes no further. Without one, until nothing new has come for a while."""
         deadline = time.monotonic() + self._seconds
         note = self._note("drain")
-        if not self.two_way:
-            self._await_open_transactions()
+        self._await_open_transactions()
         while True:
             results = catch_up(self._config, self.links, note, max(1.0, deadline - time.monotonic()))
             if self._how != "none":
@@ -179,31 +176,11 @@ class Switch:
         return found
 
     def _await_open_transactions(self) -> None:
-        """What producers of the old site have left open becomes visible, or never: with links one way only nobody would copy it later."""
-
-        async def settled(source: Cluster, partitions: list[Partition]) -> None:
-            deadline = time.monotonic() + OPEN_SECONDS
-            while True:
-                stable = await list_offsets(source, dict.fromkeys(partitions, LATEST))
-                last = await list_offsets(source, dict.fromkeys(partitions, LATEST), committed_only=False)
-                bad = [key for key, end in last.items() if not isinstance(end, int)]
-                if bad:
-                    raise DataError(
-                        f"site {self.old} does not tell the end of {bad[0][0]}[{bad[0][1]}]; is a broker down?"
-                    )
-                still = [key for key, end in last.items() if end != stable[key]]
-                if not still:
-                    return
-                if time.monotonic() > deadline:
-                    raise DataError(
-                        f"{still[0][0]}[{still[0][1]}] at {self.old} has a transaction open; end its producer"
-                    )
-                await source.loop.sleep(0.2)
-
+        """What producers of the old site have left open becomes visible, or never: behind the promotion it would come too late."""
         partitions: set[Partition] = set()
         for link in self.links:
             partitions |= set(self._stage.at(self.new, "reading the link's state", standing, link).progress)
-        self._stage.at(self.old, "reading log ends", settled, sorted(partitions))
+        self._stage.at(self.old, "reading log ends", settled_ends, sorted(partitions))
 
     def plan_drain(self) -> list[str]:
         from isthmus.engine.snapshot import Observer
