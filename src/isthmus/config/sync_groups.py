@@ -24,7 +24,11 @@ class SyncGroups(Model):
     """Consumer groups whose positions are kept at the destination too, translated."""
 
     enabled: Switch = Field(default=True, description="Keep positions in step. `groups: off` is short for `false`.")
-    interval: Duration = Field(default=60.0, description="How often `isthmus run` translates and writes positions.")
+    interval: Duration = Field(
+        default=10.0,
+        description="How often `isthmus run` translates and writes positions; less often where that would take more than a tenth of the time. "
+        "What a group has read since the last time, it reads again after an emergency.",
+    )
     include: GroupEntries = Field(
         default=["/.*/"], description="Groups that follow: names, or regular expressions between slashes.", min_length=1
     )

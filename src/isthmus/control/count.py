@@ -6,12 +6,10 @@ reading the range once; memory stays bounded however much that is.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-import kafka.errors as kerrors
 import numpy as np
 
 from isthmus.control.ends import Ends
@@ -21,16 +19,11 @@ from isthmus.engine.held import by_source
 from isthmus.engine.offset_map import build_maps
 from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.fetch import Fetcher, FetchProblem, end_of
-from isthmus.kafka.leaders import Leaders
-from isthmus.kafka.loop import Signal
+from isthmus.kafka.fetch import Fetched
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, group_offsets, list_offsets
-from isthmus.kafka.read import read_to_end
+from isthmus.kafka.read import Range, read_ranges, read_to_end
 
 BUFFER_BYTES = 32 << 20
-STUCK_SECONDS = 60.0
-
-Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,42 +132,12 @@ async def count_records(cluster: Cluster, ranges: dict[Partition, Range]) -> dic
     from isthmus.records.arrow import decode  # brings the kernels
 
     counts: dict[Partition, int] = defaultdict(int)
-    left = {key: span for key, span in ranges.items() if span[0] < span[1]}
-    if not left:
-        return counts
-    leaders = Leaders(cluster, sorted({topic for topic, _ in left}))
-    await leaders.refresh()
-    signal = Signal(cluster.loop)
-    fetcher = Fetcher(cluster, leaders, signal, BUFFER_BYTES, wait_ms=100)
-    positions = {}
-    for key, (start, _) in left.items():
-        positions[key] = start
-        fetcher.seek(key, start)
-    deadline = time.monotonic() + STUCK_SECONDS
-    try:
-        while left:
-            piece = fetcher.take()
-            if piece is None:
-                if time.monotonic() > deadline:
-                    raise kerrors.KafkaTimeoutError(f"counting {next(iter(left))}: stuck")
-                await signal.wait(0.5)
-                continue
-            key = piece.partition
-            if key not in left:
-                continue
-            if isinstance(piece, FetchProblem):
-                raise piece.error(f"{key[0]}[{key[1]}] at offset {positions[key]}")
-            deadline = time.monotonic() + STUCK_SECONDS
-            end = left[key][1]
-            for batch in decode(
-                piece.data, topic=key[0], partition=key[1], position=positions[key], aborted=piece.aborted
-            ):
-                offsets = batch.column("offset").to_numpy(zero_copy_only=False)
-                counts[key] += int(np.searchsorted(offsets, end))
-            positions[key] = end_of(piece.data, positions[key])
-            if positions[key] >= end:
-                del left[key]
-                fetcher.drop(key)
-    finally:
-        fetcher.stop()
+
+    def take(piece: Fetched, position: int) -> None:
+        topic, partition = key = piece.partition
+        for batch in decode(piece.data, topic=topic, partition=partition, position=position, aborted=piece.aborted):
+            offsets = batch.column("offset").to_numpy(zero_copy_only=False)
+            counts[key] += int(np.searchsorted(offsets, ranges[key][1]))
+
+    await read_ranges(cluster, ranges, take, BUFFER_BYTES)
     return counts

@@ -172,8 +172,6 @@ async def survey(
 
     Changes nothing.
     """
-    others = await brought(ends)
-    topics = await _topics(ends, others)
     here, there = await list_groups(ends.source), await list_groups(ends.target)
     named = only if only is not None else [e for e in options.include if not is_pattern(e) and options.matches(e)]
     views = await _hidden(ends, set(named) - here.keys())
@@ -184,6 +182,10 @@ async def survey(
         view = View(name, group.kind, group.state, twin.state if twin else "")
         view.left = _left_alone(group, twin, options.only_empty and only is None)
         views.append(view)
+    if not views:  # a link that no group reads from is looked at often, and should cost next to nothing
+        return []
+    others = await brought(ends)
+    topics = await _topics(ends, others)
     wanted = [view.group for view in views if view.kind in KINDS]
     committed = await offsets_of_groups(ends.source, wanted)
     committed_there = await offsets_of_groups(ends.target, wanted)

@@ -92,6 +92,17 @@ def end_of(data: Any, position: int) -> int:
     return position
 
 
+def size_before(data: Any, end: int) -> int:
+    """How many bytes of ``data`` are batches that begin before the offset ``end``."""
+    at, size = 0, len(data)
+    while at + 61 <= size:
+        base, length = _SPAN.unpack_from(data, at)
+        if base >= end or length < 49 or at + 12 + length > size:
+            break
+        at += 12 + length
+    return at
+
+
 @dataclass(slots=True)
 class _Cursor:
     position: int

@@ -1,19 +1,19 @@
-"""Read a small topic from a position to its end: state, reports, the offset map.
+"""Read ranges of logs once: some partitions between two offsets each, or a small topic (state, reports, the offset map) to its end.
 
-What fits in a few records is decoded by kafka-python: bringing in the kernels would cost a starting command more than it
+Of small topics, what fits in a few records is decoded by kafka-python: bringing in the kernels would cost a starting command more than it
 reads. Both give the same pairs.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import kafka.errors as kerrors
 from kafka.record import MemoryRecords
 
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.fetch import Fetched, Fetcher, FetchProblem, end_of
+from isthmus.kafka.fetch import Fetched, Fetcher, FetchProblem, end_of, size_before
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
@@ -22,47 +22,83 @@ BUFFER_BYTES = 16 << 20
 FEW_BYTES = 32 << 10
 
 Pair = tuple[bytes | None, bytes | None]
+Range = tuple[int, int]
+Take = Callable[[Fetched, int], None]
+
+
+async def read_ranges(
+    cluster: Cluster,
+    ranges: Mapping[Partition, Range],
+    take: Take,
+    buffer_bytes: int = BUFFER_BYTES,
+    timeout: float = 60.0,
+) -> dict[Partition, int]:
+    """Show ``take`` the batches of these ranges of offsets in the order of each log, and from which offset on they count; where each ended.
+
+    Batches come whole: the last one may reach beyond its range. Nothing new for ``timeout`` is an error.
+    """
+    at = {key: first for key, (first, _) in ranges.items()}
+    left = {key: end for key, (first, end) in ranges.items() if first < end}
+    if not left:
+        return at
+    leaders = Leaders(cluster, sorted({topic for topic, _ in left}))
+    await leaders.refresh()
+    signal = Signal(cluster.loop)
+    fetcher = Fetcher(cluster, leaders, signal, buffer_bytes, wait_ms=100)
+    for key in left:
+        fetcher.seek(key, at[key])
+    deadline = time.monotonic() + timeout
+    try:
+        while left:
+            piece = fetcher.take()
+            if piece is None:
+                if time.monotonic() > deadline:
+                    topic, partition = next(iter(left))
+                    words = f"reading {topic}[{partition}]: stuck at offset {at[topic, partition]}"
+                    raise kerrors.KafkaTimeoutError(words)
+                await signal.wait(0.5)
+                continue
+            key = piece.partition
+            if key not in left:
+                continue
+            if isinstance(piece, FetchProblem):
+                raise piece.error(f"{key[0]}[{key[1]}] at offset {at[key]}")
+            deadline = time.monotonic() + timeout
+            reached = end_of(piece.data, at[key])
+            piece.data = piece.data[: size_before(piece.data, left[key])]
+            take(piece, at[key])
+            at[key] = end_of(piece.data, at[key])
+            if at[key] < reached:  # a batch behind the end was left out: compaction may have left nothing before it
+                at[key] = max(at[key], left[key])
+            if at[key] >= left[key]:
+                del left[key]
+                fetcher.drop(key)
+    finally:
+        fetcher.stop()
+    return at
 
 
 async def read_to_end(
     cluster: Cluster, partition: Partition, position: int | None = None, timeout: float = 60.0
 ) -> tuple[list[Pair], int]:
     """Keys and values of committed records from ``position`` (``None``: the start), and where it ended."""
-    ends = await list_offsets(cluster, {partition: LATEST}, timeout=timeout)
-    end = ends[partition]
-    if not isinstance(end, int):
-        raise end(f"{partition[0]}[{partition[1]}]")
+    end = await _bound(cluster, partition, LATEST, timeout)
     if position is None:
-        starts = await list_offsets(cluster, {partition: EARLIEST}, timeout=timeout)
-        start = starts[partition]
-        if not isinstance(start, int):
-            raise start(f"{partition[0]}[{partition[1]}]")
-        position = start
+        position = await _bound(cluster, partition, EARLIEST, timeout)
     pairs: list[Pair] = []
-    if position >= end:
-        return pairs, position
-    leaders = Leaders(cluster, [partition[0]])
-    await leaders.refresh()
-    signal = Signal(cluster.loop)
-    fetcher = Fetcher(cluster, leaders, signal, BUFFER_BYTES, wait_ms=100)
-    fetcher.seek(partition, position)
-    deadline = time.monotonic() + timeout
-    try:
-        while position < end:
-            piece = fetcher.take()
-            if piece is None:
-                if time.monotonic() > deadline:
-                    raise kerrors.KafkaTimeoutError(f"reading {partition[0]}: stuck at offset {position}")
-                await signal.wait(0.5)
-                continue
-            if isinstance(piece, FetchProblem):
-                raise piece.error(f"{partition[0]}[{partition[1]}] at offset {position}")
-            pairs += _few(piece, position) or _many(piece, position)
-            position = end_of(piece.data, position)
-            deadline = time.monotonic() + timeout
-    finally:
-        fetcher.stop()
-    return pairs, position
+
+    def take(piece: Fetched, at: int) -> None:
+        pairs.extend(_few(piece, at) or _many(piece, at))
+
+    ends = await read_ranges(cluster, {partition: (position, end)}, take, timeout=timeout)
+    return pairs, ends[partition]
+
+
+async def _bound(cluster: Cluster, partition: Partition, which: int, timeout: float) -> int:
+    found = (await list_offsets(cluster, {partition: which}, timeout=timeout))[partition]
+    if not isinstance(found, int):
+        raise found(f"{partition[0]}[{partition[1]}]")
+    return found
 
 
 def _few(piece: Fetched, position: int) -> list[Pair]:

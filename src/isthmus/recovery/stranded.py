@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -27,10 +26,9 @@ from isthmus.control import memory
 from isthmus.engine.state import Progress
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.fetch import Fetcher, FetchProblem
-from isthmus.kafka.leaders import Leaders
-from isthmus.kafka.loop import Signal
+from isthmus.kafka.fetch import Fetched
 from isthmus.kafka.offsets import Partition
+from isthmus.kafka.read import Range, read_ranges
 from isthmus.records import Transcoder
 from isthmus.recovery.settled import settled_ends
 from isthmus.recovery.standing import Standing
@@ -38,10 +36,8 @@ from isthmus.rules import Identities, compile_rules
 
 Policy = Literal["append", "set-aside"]
 STRANDED = "stranded"
-BUFFER_BYTES = 16 << 20
-STUCK_SECONDS = 60.0
 
-Ranges = dict[Partition, tuple[int, int]]
+Ranges = dict[Partition, Range]
 
 
 async def behind(home: Cluster, now: Standing) -> Ranges:
@@ -68,47 +64,22 @@ async def behind(home: Cluster, now: Standing) -> Ranges:
 
 
 async def count(
-    home: Cluster, link: Link, ranges: Mapping[Partition, tuple[int, int]], identities: Identities
+    home: Cluster, link: Link, ranges: Mapping[Partition, Range], identities: Identities
 ) -> dict[Partition, int]:
     """How many records of these ranges the link would copy."""
     counts = dict.fromkeys(ranges, 0)
-    if not ranges:
-        return counts
-    leaders = Leaders(home, sorted({topic for topic, _ in ranges}))
-    await leaders.refresh()
-    signal = Signal(home.loop)
-    fetcher = Fetcher(home, leaders, signal, BUFFER_BYTES, wait_ms=100)
     transcoder = Transcoder(compile_rules(link, identities), link.compression, link.on_corrupt)
-    at = {key: first for key, (first, _) in ranges.items()}
-    for key, first in at.items():
-        fetcher.seek(key, first)
-    deadline = time.monotonic() + STUCK_SECONDS
-    try:
-        while any(at[key] < end for key, (_, end) in ranges.items()):
-            piece = fetcher.take()
-            if piece is None:
-                if time.monotonic() > deadline:
-                    raise kerrors.KafkaTimeoutError("reading what was not copied: stuck")
-                await signal.wait(0.5)
-                continue
-            if isinstance(piece, FetchProblem):
-                raise piece.error(f"{piece.partition[0]}[{piece.partition[1]}] at offset {piece.position}")
-            topic, partition = piece.partition
-            copied = transcoder.feed(
-                piece.data,
-                topic=topic,
-                partition=partition,
-                position=at[piece.partition],
-                aborted=piece.aborted,
-                max_bytes=1 << 30,
-            )
-            if copied.fault is not None:
-                raise copied.fault
-            counts[piece.partition] += copied.records
-            at[piece.partition] = max(copied.next_offset, piece.end)
-            deadline = time.monotonic() + STUCK_SECONDS
-    finally:
-        fetcher.stop()
+
+    def take(piece: Fetched, position: int) -> None:
+        topic, partition = piece.partition
+        copied = transcoder.feed(
+            piece.data, topic=topic, partition=partition, position=position, aborted=piece.aborted, max_bytes=1 << 30
+        )
+        if copied.fault is not None:
+            raise copied.fault
+        counts[piece.partition] += copied.records
+
+    await read_ranges(home, ranges, take)
     return counts
 
 
