@@ -148,6 +148,8 @@ class Emergency:
                 return {"links": {link.name: access.move_groups(self._config, link) for link in self.links}}
             except IsthmusError as error:
                 self._operation.note("groups", f"{error.message}; groups stay where they were last put")
+        for words in self._not_followed():
+            self._operation.note("groups", words)
         return {
             "links": {link.name: access.groups_at(self._stage, link, self.new) for link in self.links},
             "last_sync": True,
@@ -157,7 +159,22 @@ class Emergency:
         if self._stage.answers(self.old):
             return [line for link in self.links for line in access.groups_words(self._config, link)]
         found = {link.name: access.groups_at(self._stage, link, self.new) for link in self.links}
-        return [f"link {name}: {len(rows)} groups stand where they were last put" for name, rows in found.items()]
+        words = [f"link {name}: {len(rows)} groups stand where they were last put" for name, rows in found.items()]
+        return words + self._not_followed()
+
+    def _not_followed(self) -> list[str]:
+        """Which groups nobody has put anywhere: their consumers begin at the new site where their own settings say."""
+        words = []
+        for link in self.links:
+            groups = link.sync.groups
+            if not groups.enabled:
+                words.append(f"link {link.name} does not keep groups (sync.groups is off): they have no position here")
+            elif groups.only_empty:
+                words.append(
+                    f"link {link.name} keeps groups without members only (sync.groups.only_empty): those that were reading at {self.old} "
+                    "have no position here, or an old one"
+                )
+        return words
 
     def promote(self) -> Found:
         found = access.promote(self._stage, self.links, self.new)
