@@ -161,6 +161,22 @@ def test_a_missing_right_is_named_exactly(walled: tuple[KafkaSite, KafkaSite], u
         deny(site)
 
 
+def test_topics_that_we_may_not_see(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    """They look as if they were not there: a plan must not take that for nothing to do."""
+    east, west = walled
+    for site in walled:
+        deny(site)
+    stem = unique_topic("unseen")
+    create_topic(east, f"{stem}.orders")
+    setup = one_link(east, west, [f"/{stem}\\.(orders|parcels).*/"], sync=ALONE)
+    needs = [f"ALLOW READ on topic {stem}.{name} (prefixed)" for name in ("orders", "parcels")]
+    (change,) = (c for c in answer(setup, "plan", 21)["changes"] if c["name"] == "*")
+    assert change["needs"] == [f"site {east.name}: {need} for User:isthmus" for need in needs]
+    assert f"or we may not describe any: grant {' and '.join(needs)}" in change["why"]
+    told = isthmus(setup, "config", "check", "--live")
+    assert (told.code, "or we may not describe any" in told.err) == (0, True), told
+
+
 def test_acls_follow(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
     east, west = walled
     for site in walled:

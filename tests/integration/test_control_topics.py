@@ -128,6 +128,30 @@ def test_plan_apply_and_nothing_left(east: KafkaSite, west: KafkaSite, unique_to
     assert apply(setup) == []
 
 
+def test_a_link_that_finds_no_topic_is_no_success(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    topic, absent = create_topic(east, unique_topic("found")), unique_topic("absent")
+    setup = one_link(east, west, [f"/{absent}\\..*/"], sync=ALONE)
+    words = f"no topic at site {east.name} matches /{absent}\\..*/"
+    change = plan(setup, 21)["topics", "*"]
+    assert change["why"].startswith(words)
+    assert change["needs"] == []  # there is nobody to ask
+    for verb in ("plan", "apply", "migrate"):
+        told = isthmus(setup, verb, setup.link)
+        assert (told.code, words in told.out) == (21, True), told
+    told = isthmus(setup, "config", "check", "--live")
+    assert told.code == 0
+    assert f"warning: {setup.path}:" in told.err
+    assert words in told.err
+    assert words in isthmus(setup, "config", "check", "--live", "--json").document["warnings"][0]["problem"]
+
+    # Of several names, one that is not there is told, and the others are copied.
+    setup = one_link(east, west, [topic, absent], sync=ALONE)
+    told = isthmus(setup, "plan")
+    assert told.code == 20
+    assert f"{absent} does not exist at site {east.name} (yet)" in told.out
+    assert plan(one_link(east, west, [absent], sync=ALONE), 21)["topics", "*"]["action"] == "blocked"
+
+
 def test_settings_follow(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
     topic = create_topic(east, unique_topic("settings"), segment_bytes="20000000")
     setup = one_link(east, west, [topic], sync=ALONE)

@@ -36,7 +36,7 @@ def apply(
     document, failed, stuck, unauthorised = [], 0, 0, False
     for link in chosen:
         said, outcomes = apply_link(loaded, link)
-        told = [change for change in said if change.action != "keep" or change.diff]
+        told = [change for change in said if change.told]
         blocked = [change for change in said if change.action == "blocked"]
         failures = [outcome for outcome in outcomes if not outcome.done]
         failed, stuck = failed + len(failures), stuck + len(blocked)

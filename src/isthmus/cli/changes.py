@@ -62,7 +62,7 @@ def show_plan(link: Link, changes: Sequence[Change], everything: bool) -> None:
     print_(Text(f"link {link.name}: {link.source} → {link.target}", style="bold"), soft_wrap=True)
     for resource, group in groupby(changes, key=lambda change: change.resource):
         members = list(group)
-        shown = [c for c in members if everything or c.action != "keep" or c.diff or c.name.startswith("SCRAM")]
+        shown = [c for c in members if everything or c.told]
         print_(Text(f"  {resource}"), soft_wrap=True)
         width = min(48, max((len(c.name) for c in shown), default=0))
         for change in shown:

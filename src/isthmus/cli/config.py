@@ -13,6 +13,7 @@ import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
 from isthmus.config import Config, config_error, json_schema, load, place
+from isthmus.config.mistakes import Mistake, render
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,24 +32,32 @@ def check(
 ) -> None:
     """Report every mistake in the configuration, each with its place in the file.
 
-    Exits with 3 if there is one.
+    Exits with 3 if there is one. What may be meant so, such as an expression that no topic matches yet, is a warning.
     """
     loaded = load(config)
+    warnings: list[Mistake] = []
     if live:
         # Needs the wire, which the other verbs of this file do without.
         problems = import_module("isthmus.engine.check").check_live(loaded)
-        if problems:
-            raise config_error(place(config, problems))
+        wrong = [problem for problem in problems if not problem.warning]
+        warnings = place(config, [problem for problem in problems if problem.warning])
+        if wrong:
+            for warning in warnings:
+                output.note(f"warning: {render(warning)}")
+            raise config_error(place(config, wrong))
     result = {
         "file": str(config),
         "sites": len(loaded.sites),
         "links": len(loaded.links),
         "live": live,
         "mistakes": [],
+        "warnings": warnings,
     }
     if json:
         output.emit(result, json_mode=True)
         return
+    for warning in warnings:
+        output.note(f"warning: {render(warning)}")
     counts = f"{_count(len(loaded.sites), 'site')}, {_count(len(loaded.links), 'link')}"
     output.emit(f"{config}: no mistakes ({counts}{', asked live' if live else ''})", json_mode=False)
 

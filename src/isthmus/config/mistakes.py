@@ -32,13 +32,14 @@ class Mistake(TypedDict):
 class Problem(NamedTuple):
     """A mistake before its place is known: ``loc`` is relative to whoever reports it.
 
-    ``at_key``: it is about the key (unknown, missing, badly named) rather than about its value.
+    ``at_key``: it is about the key (unknown, missing, badly named) rather than about its value. ``warning``: it may be meant so.
     """
 
     loc: Loc
     problem: str
     hint: str = ""
     at_key: bool = False
+    warning: bool = False
 
 
 # The type under which our own errors travel through pydantic.

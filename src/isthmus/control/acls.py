@@ -112,7 +112,7 @@ class Acls:
                 why = f"exists on both sides; whether the password is the same ({words} at the source) cannot be seen"
             else:
                 why = f"create it by hand: the password of {user} ({words}) cannot be read, so it cannot be copied"
-            changes.append(Change(self.name, f"SCRAM user {name}", "keep", why))
+            changes.append(Change(self.name, f"SCRAM user {name}", "keep", why, loud=True))
         return changes
 
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:

@@ -39,6 +39,13 @@ class Change:
     order: Any = field(default=None, compare=False, repr=False)
     # Rights that are missing, each as the ACL to grant.
     needs: tuple[str, ...] = ()
+    # Whether what is kept is worth a line of its own; where nobody says, it is if something differs.
+    loud: bool | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether somebody who reads a plan should see it, and not only how many there are of them."""
+        return self.action != "keep" or (bool(self.diff) if self.loud is None else self.loud)
 
     @property
     def to_do(self) -> bool:

@@ -10,10 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import kafka.errors as kerrors
 from kafka.protocol.admin import DescribeClusterRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from isthmus.config import Site
+from isthmus.config.beginnings import beginnings
+from isthmus.kafka.acls import list_acls
+from isthmus.kafka.admin import Refusal
 from isthmus.kafka.cluster import Cluster
 
 OPERATIONS = {
@@ -36,14 +40,19 @@ class Right:
     principal: str = ""
     prefixed: bool = False
 
-    def __str__(self) -> str:
+    @property
+    def words(self) -> str:
+        """What to allow, without saying where and to whom."""
         what = (
             "the cluster"
             if self.kind == "cluster"
             else f"{self.kind} {self.name}{' (prefixed)' if self.prefixed else ''}"
         )
+        return f"ALLOW {self.operation} on {what}"
+
+    def __str__(self) -> str:
         whom = f" for {self.principal}" if self.principal else ""
-        return f"site {self.site}: ALLOW {self.operation} on {what}{whom}"
+        return f"site {self.site}: {self.words}{whom}"
 
 
 def right(site: Site, operation: str, kind: str, name: str = "", prefixed: bool = False) -> Right:
@@ -53,6 +62,22 @@ def right(site: Site, operation: str, kind: str, name: str = "", prefixed: bool 
 def principal_of(site: Site) -> str:
     """Who we are there, as far as the configuration tells."""
     return f"User:{site.sasl.username}" if site.sasl is not None and site.sasl.username else ""
+
+
+def acl_places(entries: Iterable[str]) -> list[tuple[str, bool]]:
+    """Where ACLs for these entries (names, or expressions between slashes) have to be: names, and whether each is a prefix."""
+    found = {each for entry in entries for each in beginnings(entry)}
+    if any(not each.text for each in found):
+        return [("*", False)]
+    return sorted((each.text, not each.whole) for each in found)
+
+
+async def is_restricted(cluster: Cluster) -> bool:
+    """Whether the site may hide things from us: it has an authoriser, and we are not one who may do everything."""
+    if "CLUSTER_ACTION" in (await cluster_rights(cluster) or ()):
+        return False  # which only brokers and administrators have, and everybody where there is no authoriser
+    answer = await list_acls(cluster)
+    return not (isinstance(answer, Refusal) and answer.error is kerrors.SecurityDisabledError)
 
 
 async def topic_rights(cluster: Cluster, topics: Iterable[str]) -> dict[str, set[str] | None]:

@@ -5,7 +5,8 @@ Invariants:
   never touched;
 - a topic that once held copies and is gone is not created again behind the operator's back: what was copied would be
   missing from it without a word;
-- what the destination would refuse is found out while planning: it is asked, by requests that only validate.
+- what the destination would refuse is found out while planning: it is asked, by requests that only validate;
+- a link that finds no topic is told so, and is no success: what we may not describe looks as if it were not there.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.config.names import is_internal, topic_problem
 from isthmus.control import memory, settings
-from isthmus.control.change import Change, Diff, Outcome
+from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
-from isthmus.control.rights import cluster_rights, right, topic_rights
+from isthmus.control.rights import Right, acl_places, cluster_rights, is_restricted, right, topic_rights
 from isthmus.engine import state
 from isthmus.engine.held import by_source, held
 from isthmus.engine.offset_map import build_maps
@@ -72,6 +73,28 @@ async def discover(source: Cluster, link: Link) -> dict[str, Topic]:
         taken[target] = name
         found[name] = Topic(info, target)
     return found
+
+
+class Nothing(NamedTuple):
+    """Why a link finds no topic, whether that is wrong, and the rights that would let us see some, if it can be those."""
+
+    words: str
+    amiss: bool = True
+    needs: tuple[Right, ...] = ()
+
+
+async def nothing_found(source: Cluster, link: Link) -> Nothing:
+    """To be asked of a link that finds no topic."""
+    site, entries = link.source, ", ".join(link.topics.include)
+    everything = link.topics.refusing(None)
+    if any(everything.matches(name) for name in (await source.metadata(None)).topics):
+        return Nothing(f"what matches {entries} at site {site} are copies, which the loop rule leaves out", amiss=False)
+    words = f"no topic at site {site} matches {entries}"
+    if not await is_restricted(source):
+        return Nothing(f"{words}: correct the link's topics, or create one")
+    needs = tuple(right(source.site, "READ", "topic", *place) for place in acl_places(link.topics.include))
+    grant = " and ".join(each.words for each in needs)
+    return Nothing(f"{words}, or we may not describe any: grant {grant}, or correct the link's topics", True, needs)
 
 
 # -- what a destination topic should look like --------------------------------------------------------------
@@ -158,12 +181,17 @@ class Topics:
         return sorted(changes, key=lambda change: change.name)
 
     async def _not_there(self, ends: Ends, topics: Mapping[str, Topic]) -> list[Change]:
-        """Topics that the link names and that are not at the source, or that we may not see."""
-        link = ends.link
-        named = [name for name in link.topics.named() if name not in topics]
-        if not named:
-            return []
-        changes = []
+        """Topics that the link names and that are not at the source, or that we may not see; and that there is none at all."""
+        named = [name for name in ends.link.topics.named() if name not in topics]
+        changes = await self._named(ends, named) if named else []
+        if not topics and not any(change.action == "blocked" for change in changes):
+            nothing = await nothing_found(ends.source, ends.link)
+            action: Action = "blocked" if nothing.amiss else "keep"
+            changes.append(Change(self.name, "*", action, nothing.words, needs=_told(nothing.needs), loud=True))
+        return changes
+
+    async def _named(self, ends: Ends, named: list[str]) -> list[Change]:
+        link, changes = ends.link, []
         for name, info in (await ends.source.metadata(named)).topics.items():
             target = link.destination_topic(name)
             if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
@@ -172,7 +200,8 @@ class Topics:
                     Change(self.name, target, "blocked", f"not authorised to see {name}", needs=_told(needs))
                 )
             elif info.error is not None:
-                changes.append(Change(self.name, target, "keep", f"{name} does not exist at site {link.source} (yet)"))
+                why = f"{name} does not exist at site {link.source} (yet)"
+                changes.append(Change(self.name, target, "keep", why, loud=True))
         return changes
 
     async def _progress(self, ends: Ends, here: Metadata) -> tuple[dict[Partition, Committed], list[Change]]:

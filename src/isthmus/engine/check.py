@@ -10,6 +10,7 @@ import kafka.errors as kerrors
 from isthmus.config import Config, Link, Site
 from isthmus.config.mistakes import Problem
 from isthmus.control.registry import RegistryClient, path
+from isthmus.control.topics import nothing_found
 from isthmus.engine.plan import discover
 from isthmus.errors import AuthenticationFailed, ConfigError, IsthmusError
 from isthmus.kafka.cluster import Cluster
@@ -82,6 +83,10 @@ def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
                 words = f"{name} does not exist at site {link.source}, or we may not describe it"
                 hint = "grant ALLOW DESCRIBE and READ on it, or correct the name"
                 problems.append(Problem((*at, "topics", "include", number), words, hint))
+        if not topics and not problems:
+            nothing = source.call(nothing_found, source, link)
+            if nothing.amiss:
+                problems.append(Problem((*at, "topics"), nothing.words, warning=True))
     except ConfigError as error:
         problems.append(Problem((*at, "rename"), error.message))
     except kerrors.KafkaError as error:

@@ -111,6 +111,7 @@ def test_check_of_a_good_file(capsys):
         "links": 1,
         "live": False,
         "mistakes": [],
+        "warnings": [],
     }
 
 
