@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field
 
 from isthmus.config.base import Model
 from isthmus.config.mistakes import wrong
-from isthmus.config.patterns import is_pattern
+from isthmus.config.patterns import compiled, is_pattern
 from isthmus.config.quantities import Duration, Switch
 from isthmus.config.scalar import as_switch
 
@@ -27,21 +27,35 @@ def _principals(value: Any) -> Any:
         raise wrong("expected a mapping of principals", 'such as {"User:alice": "User:alice-dr"}', found=False)
     found: dict[str, str | None] = {}
     for here, there in value.items():
+        expression = None
         if is_pattern(str(here)):
             try:
-                re.compile(here[1:-1])
+                expression = compiled(str(here))
             except re.error as error:
-                raise wrong(f"bad regular expression: {error.msg}", found=False) from None
+                raise wrong(f"bad regular expression: {error.msg}", found=False, at=(str(here),)) from None
         elif ":" not in str(here):
             raise wrong("a principal has a type, as in User:alice", found=False)
         off = as_switch(there) if isinstance(there, str) else there
         if there is None or off is False:
             found[str(here)] = None
         elif isinstance(there, str) and ":" in there:
+            if expression is not None:
+                _check_references(expression, str(here), str(there))
             found[str(here)] = str(there)
         else:
             raise wrong("expected a principal such as User:alice, or off", found=False)
     return found
+
+
+def _check_references(expression: re.Pattern[str], here: str, there: str) -> None:
+    """A new name may only refer to groups that its expression has. Nothing has to match to find that out."""
+    try:
+        expression.sub(there, "")
+    except (re.error, IndexError) as error:
+        words = error.msg if isinstance(error, re.error) else str(error)
+        count = expression.groups
+        has = f"the expression has {count or 'no'} group{'' if count == 1 else 's'}"
+        raise wrong(f"bad reference: {words}", has, at=(here,)) from None
 
 
 class SyncAcls(Model):
@@ -70,7 +84,7 @@ class SyncAcls(Model):
         for entry, there in self.principals.items():
             if entry == here:
                 return there
-            if is_pattern(entry) and (match := re.fullmatch(entry[1:-1], here)):
+            if is_pattern(entry) and (match := compiled(entry).fullmatch(here)):
                 return None if there is None else match.expand(there)
         return here
 

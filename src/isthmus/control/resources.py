@@ -4,7 +4,7 @@ Invariants:
 - the order is topics, configs, ACLs, schemas, groups: each may need what stands before it;
 - a topic that two links would write is refused in both, whoever asks, unless all that write it have a loop rule and read different topics: then no
   record comes twice, and each link has a map and progress of its own;
-- a resource that fails as a whole is one blocked change, or failed outcomes; the others are planned and carried out all
+- a resource that fails as a whole, whatever the reason, is one blocked change, or failed outcomes; the others are planned and carried out all
   the same. Only what makes the link itself wrong is raised.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import time
+import traceback
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -178,6 +179,8 @@ async def _planned(resource: Resource, ends: Ends) -> list[Change]:
         told = await explained(error, ends, f"comparing {resource.name}")
         needs = tuple(told.needed.splitlines()) if isinstance(told, NotAllowed) else ()
         return [Change(resource.name, "*", "blocked", told.message, needs=needs)]
+    except Exception as error:
+        return [Change(resource.name, "*", "blocked", f"cannot be compared: {_unexpected(error)}")]
 
 
 async def applied(resource: Resource, ends: Ends, changes: list[Change]) -> list[Outcome]:
@@ -199,6 +202,15 @@ async def _applied(resource: Resource, ends: Ends, todo: list[Change]) -> list[O
     except TROUBLE as error:
         words = (await explained(error, ends, f"changing {resource.name}")).message
         return [Outcome(change, f"broke off: {words}") for change in todo]
+    except Exception as error:
+        return [Outcome(change, f"broke off: {_unexpected(error)}") for change in todo]
+
+
+def _unexpected(error: Exception) -> str:
+    """An error that nobody foresaw, with the place that it comes from: for whoever has to mend it."""
+    (place,) = traceback.extract_tb(error.__traceback__)[-1:] or (None,)
+    where = f" ({place.filename.rpartition('/')[2]}:{place.lineno})" if place is not None else ""
+    return f"unexpected {type(error).__name__}: {str(error) or 'no reason given'}{where}"
 
 
 def apply_link(config: Config, link: Link, only: Iterable[str] | None = None) -> tuple[list[Change], list[Outcome]]:
