@@ -1,7 +1,7 @@
 """The rules of a link as they are written; the rules themselves live in ``isthmus.rules``.
 
-Invariant: a rule is ``module:function``, or one built-in name with its options; the options are plain
-YAML values.
+Invariant: a rule is ``module:function``, or one built-in name with options that it has (built_in_rules.py); the options are plain
+YAML values. No rule is loaded to find that out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from isthmus.config.mistakes import wrong
+from isthmus.config.built_in_rules import BUILT_IN, built_in_schema
+from isthmus.config.mistakes import Problem, did_you_mean, several, wrong
 from isthmus.config.scalar import typed
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -36,7 +37,21 @@ def _rule(value: Any) -> str | dict[str, dict[str, Any]]:
         options = {}
     if not isinstance(options, dict):
         raise wrong("expected the rule's options as a mapping", at=(name,))
-    return {str(name): typed(options)}
+    known = BUILT_IN.get(str(name))
+    if known is None:
+        hint = did_you_mean(name, BUILT_IN)
+        raise several([Problem((str(name),), "there is no such rule", hint, at_key=True)])
+    plain = typed(options)
+    problems = [
+        Problem((str(name), key), "unknown option", did_you_mean(key, known), at_key=True)
+        if key not in known
+        else Problem((str(name), key), known[key].expected)
+        for key, option in plain.items()
+        if key not in known or not known[key].fits(option)
+    ]
+    if problems:
+        raise several(problems)
+    return {str(name): plain}
 
 
 Rule = Annotated[
@@ -47,12 +62,7 @@ Rule = Annotated[
             "title": "rule",
             "anyOf": [
                 {"type": "string", "pattern": f"^{_FUNCTION.pattern}$"},
-                {
-                    "type": "object",
-                    "minProperties": 1,
-                    "maxProperties": 1,
-                    "additionalProperties": {"type": ["object", "null"]},
-                },
+                built_in_schema(),
             ],
         }
     ),

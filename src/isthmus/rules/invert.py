@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from isthmus.config.built_in_rules import BUILT_IN, STYLES
 from isthmus.config.origin import ORIGIN_HEADER, Origin
 from isthmus.errors import ConfigError
 from isthmus.records.kernels_cache import READ_BYTES, kernel
@@ -43,9 +44,6 @@ from isthmus.rules.listed import Lists, options_of
 #: Where the rules stand that it replaces: after rules of users and schema ids.
 ORDER = 850
 LISTED = True
-
-OPTIONS = ("lost", "survivor", "header", "value", "offset", "lost_ids", "survivor_ids")
-STYLES = ("site", "cluster", PROVENANCE)
 
 
 @kernel(
@@ -208,7 +206,7 @@ class _Link(Lists, Protocol):
 
 def build(link: _Link, ids: Identities) -> Invert | None:
     """The rule, if the link lists it. What an option does not say is taken from the link. Raises ``ConfigError``."""
-    options = options_of(link, "invert", OPTIONS)
+    options = options_of(link, "invert", BUILT_IN["invert"])
     if options is None:
         return None
     usual = link.origin or Origin(header=ORIGIN_HEADER)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.config.built_in_rules import BUILT_IN, POLICIES
 from isthmus.errors import ConfigError, UnknownSchemaIds
 from isthmus.records.kernels_cache import kernel
 from isthmus.records.model import Ints, Longs, Records
@@ -31,7 +32,6 @@ from isthmus.rules.listed import Lists, options_of
 ORDER = 700
 LISTED = True
 
-POLICIES = ("stop", "pass", "skip")
 #: What the registries did not have is asked for again after this long: it may be registered at any time.
 ABSENT_SECONDS = 60.0
 #: An error names so many ids.
@@ -164,7 +164,7 @@ class SchemaIds:
 
 def build(link: Lists, ids: Identities) -> SchemaIds | None:
     """The rule, if the link lists it. Raises ``ConfigError`` for options that it does not have."""
-    options = options_of(link, "schema_ids", ("keys", "values", "unknown"))
+    options = options_of(link, "schema_ids", BUILT_IN["schema_ids"])
     if options is None:
         return None
     for name in ("keys", "values"):

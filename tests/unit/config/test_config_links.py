@@ -50,7 +50,7 @@ def test_everything_at_once(good):
     commit_interval: 250ms
     compression: zstd
     headers: {offset: src}
-    rules: [pkg.mod:fn, {drop: {older_than: 3}}, {keep: }]
+    rules: [pkg.mod:fn, {invert: {lost_ids: [x]}}, {invert: }]
     delivery: at-least-once
     on_corrupt: skip
     tasks: 3
@@ -60,7 +60,7 @@ def test_everything_at_once(good):
 """
     ).links["orders"]
     assert link.start == StartOffsets(offsets={"orders": {0: 5, 1: 6}})
-    assert link.rules == ["pkg.mod:fn", {"drop": {"older_than": 3}}, {"keep": {}}]
+    assert link.rules == ["pkg.mod:fn", {"invert": {"lost_ids": ["x"]}}, {"invert": {}}]
     assert link.topics.exclude == ["pay.test"]
     assert link.destination_topic("orders") == "a-b-orders.orders"
     assert pickle.loads(pickle.dumps(link)) == link
@@ -217,6 +217,39 @@ SLASHES = 'a regular expression stands between slashes: "/orders-.*/"'
                 '13:13 links.l.rules[3].x: expected the rule\'s options as a mapping, found "1"',
                 "14:9 links.l.rules[4]: expected one rule in each entry of the list; begin each rule with its own dash",
                 '15:15 links.l.rules[5]."x y": expected module:function, or a built-in rule with its options',
+            ],
+        ),
+        (
+            "rules:\n  - {schema_idz: {}}\n  - drop:\n  - schema_ids:\n      unknown: drop\n      kyes: false\n      values: 1",
+            [
+                '10:10 links.l.rules[0].schema_idz: there is no such rule; did you mean "schema_ids"?',
+                "11:9 links.l.rules[1].drop: there is no such rule; known: invert, schema_ids",
+                "13:20 links.l.rules[2].schema_ids.unknown: expected one of stop, pass, skip",
+                '14:11 links.l.rules[2].schema_ids.kyes: unknown option; did you mean "keys"?',
+                "15:19 links.l.rules[2].schema_ids.values: expected true or false",
+            ],
+        ),
+        (
+            "rules: [{invert: {lost: 5, header: '', value: name, offset: 5, lost_ids: [1], survivor_ids: x}}]",
+            [
+                "9:29 links.l.rules[0].invert.lost: expected a name",
+                "9:40 links.l.rules[0].invert.header: expected a name",
+                "9:51 links.l.rules[0].invert.value: expected one of site, cluster, provenance",
+                "9:65 links.l.rules[0].invert.offset: expected the key of a header, or off",
+                "9:78 links.l.rules[0].invert.lost_ids: expected a list of cluster ids, oldest first",
+            ],
+        ),
+        (
+            "sync:\n  acls:\n    principals: {'/User:(.*)/': 'User:\\2'}",
+            [
+                '11:37 links.l.sync.acls.principals."/User:(.*)/": bad reference: invalid group reference 2, found "User:\\2"; '
+                "the expression has 1 group",
+            ],
+        ),
+        (
+            "sync:\n  acls:\n    principals: {'/(?P<n>x)/': 'User:\\g<m>'}",
+            [
+                '11:36 links.l.sync.acls.principals."/(?P<n>x)/": bad reference: unknown group name \'m\', found "User:\\g<m>"; the expression has 1 group',
             ],
         ),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.config.built_in_rules import BUILT_IN, Option
 from isthmus.config.variables import expand
 
 
@@ -53,6 +54,8 @@ def test_a_missing_variable_is_the_only_mistake_at_its_place(lines):
 
 
 def test_values_become_what_the_field_wants(good, monkeypatch):
+    anything = Option("", lambda value: True, {})
+    monkeypatch.setitem(BUILT_IN, "built", dict.fromkeys(("bare", "quoted", "list"), anything))
     for name, value in {"TASKS": "4", "PORT": "9092", "OFF": "no", "RATE": "10 MB/s", "ID": "007"}.items():
         monkeypatch.setenv(name, value)
     config = good(

@@ -28,7 +28,7 @@ links:
     start: {offsets: {x: {0: 1}}}
     rate_limit: 1MB
     headers: {offset: off}
-    rules: [a.b:c, {d: {e: 1}}]
+    rules: [a.b:c, {invert: {lost: d}}]
     tasks: 2
     spark: {spark.x: 1}
 spark: {spark.y: 2}

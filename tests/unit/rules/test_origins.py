@@ -341,7 +341,7 @@ def test_ids_that_nobody_knows_stop_the_partition(style: str) -> None:
 )
 def test_options_of_invert(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        compile_rules(link(rules=[{"invert": options}]))
+        compile_rules(link().model_copy(update={"rules": [{"invert": options}]}))  # as no file can have it
 
 
 def test_a_batch_of_which_nothing_is_left() -> None:

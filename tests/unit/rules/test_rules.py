@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from batch_tools import Rec, make, read_plain, renumbered
 
+from isthmus.config.built_in_rules import BUILT_IN
 from isthmus.errors import ConfigError, RuleFailed
 from isthmus.records import Copied, Transcoder, stamp
-from isthmus.rules import Rule, compile_rules, destination_topic
+from isthmus.rules import Rule, compile_rules, destination_topic, load_built_in
 from isthmus.rules.offset_header import OffsetHeader
 from isthmus.rules.rename import Rename
 from isthmus.rules.user import UserRules
@@ -71,6 +72,11 @@ def test_order_and_pickling() -> None:
 def test_a_built_in_rule_that_does_not_exist() -> None:
     with pytest.raises(ConfigError, match="no rule 'filtre'"):
         compile_rules(Link(rules=[{"filtre": {}}]))
+
+
+def test_a_file_is_judged_by_the_rules_that_there_are() -> None:
+    listed = {module.__name__.rpartition(".")[2] for module in load_built_in() if getattr(module, "LISTED", False)}
+    assert set(BUILT_IN) == listed
 
 
 # --- rename -------------------------------------------------------------------------------------------
