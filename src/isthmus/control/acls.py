@@ -6,14 +6,15 @@ Invariants:
   copied whole, always. What is staged is written down at the destination and granted at promotion (promote.py), when the source may
   be dead, and only then;
 - what a fence has taken from the source (fence.py) counts as if it were there;
-- an ACL is removed only if this link created it (memory.py) and nothing at the source calls for it any more.
+- an ACL is removed only if this link created it (memory.py) and nothing at the source calls for it any more;
+- what was changed is seen by every broker before it counts as done, so a second apply has nothing to do.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
 
 import kafka.errors as kerrors
@@ -27,7 +28,7 @@ from isthmus.control.ends import Ends
 from isthmus.control.fence import as_if_not_fenced, fenced, standby_right
 from isthmus.control.rights import cluster_rights, principal_of, right
 from isthmus.control.topics import Topic, discover
-from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls, scram_users
+from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls, scram_users, wait_for_acls
 from isthmus.kafka.admin import Refusal
 from isthmus.kafka.cluster import Cluster
 
@@ -126,10 +127,19 @@ class Acls:
         await memory.remember(ends.target, link, things)
         refused = await create_acls(ends.target, [c.order for c in created])
         refused |= await delete_acls(ends.target, [c.order for c in deleted])
+        await until_heard(ends.target, created, deleted, refused)
         gone = [c.order for c in deleted if refused.get(c.order) is None]
         await memory.remember(ends.target, link, {(ACL, key_of(acl)): None for acl in gone})
         done = [outcome_of_acl(c, refused.get(c.order), ends.target) for c in (*created, *deleted)]
         return done + [Outcome(c) for c in (*held, *let_go)]
+
+
+async def until_heard(
+    target: Cluster, created: Iterable[Change], deleted: Iterable[Change], refused: Mapping[Acl, Refusal | None]
+) -> None:
+    """Wait until what was not refused is seen by whoever asks: the next plan must not find it to do again."""
+    done = [[c.order for c in some if refused.get(c.order) is None] for some in (created, deleted)]
+    await wait_for_acls(target, *done)
 
 
 def wanted(

@@ -26,7 +26,7 @@ from isthmus.control.rights import principal_of, right
 from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import read_table, write_table
 from isthmus.errors import AuthorisationFailed, DataError, IsthmusError
-from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls
+from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls, wait_for_acls
 from isthmus.kafka.admin import Refusal, refusal_of
 from isthmus.kafka.cluster import Cluster
 
@@ -35,6 +35,8 @@ EVERYBODY = "User:*"
 # Where this is true, a topic that has lost its last ACL is open to everybody.
 OPEN_WITHOUT_ACLS = "allow.everyone.if.no.acl.found"
 BROKER = 4
+# How long a broker may take to hear of ACLs; one that does not answer is not waited for much longer.
+HEARSAY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -126,6 +128,9 @@ async def fence(cluster: Cluster, topics: Collection[str]) -> list[Taken]:
     await write_table(cluster, SITES_TOPIC, {_key(each.acl): each.to_json() for each in new if each.acl not in known})
     _check(cluster, await create_acls(cluster, [acl for each in new for acl in each.given]))
     _check(cluster, await delete_acls(cluster, [each.acl for each in new]))
+    # A broker that has not heard of it would still let them write.
+    given = [acl for each in new for acl in each.given]
+    await wait_for_acls(cluster, given, [each.acl for each in new], HEARSAY_SECONDS)
     return sorted({*known.values(), *new})
 
 
@@ -133,7 +138,9 @@ async def restore(cluster: Cluster, taken: Iterable[Taken] | None = None) -> lis
     """Give back what was taken from a site (or these of it) and take what was given for it; what that was."""
     back = list(await fenced(cluster) if taken is None else taken)
     _check(cluster, await create_acls(cluster, [each.acl for each in back]))
-    _check(cluster, await delete_acls(cluster, [acl for each in back for acl in each.given]))
+    given = [acl for each in back for acl in each.given]
+    _check(cluster, await delete_acls(cluster, given))
+    await wait_for_acls(cluster, [each.acl for each in back], given, HEARSAY_SECONDS)
     await write_table(cluster, SITES_TOPIC, {_key(each.acl): None for each in back})
     return back
 

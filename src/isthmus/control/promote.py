@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from isthmus.config import Link
 from isthmus.control import memory
-from isthmus.control.acls import ACL, PROMOTED, STAGED, acl_of, key_of, outcome_of_acl, unreadable
+from isthmus.control.acls import ACL, PROMOTED, STAGED, acl_of, key_of, outcome_of_acl, unreadable, until_heard
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.fence import standby_right
 from isthmus.control.registry import RegistryClient, path
@@ -87,9 +87,11 @@ async def demote(target: Cluster, link: Link) -> list[Outcome]:
 async def _carry_out(target: Cluster, link: Link, changes: list[Change]) -> list[Outcome]:
     refused: dict[Acl, Refusal | None] = {}
     acls = [change for change in changes if change.resource == "acls"]
+    given, taken = ([c for c in acls if c.action == action] for action in ("create", "delete"))
     # What is given comes before what is taken: nobody is without both.
-    refused |= await create_acls(target, [c.order for c in acls if c.action == "create"])
-    refused |= await delete_acls(target, [c.order for c in acls if c.action == "delete"])
+    refused |= await create_acls(target, [c.order for c in given])
+    refused |= await delete_acls(target, [c.order for c in taken])
+    await until_heard(target, given, taken, refused)
     outcomes = [outcome_of_acl(c, refused[c.order], target) for c in acls if c.to_do]
     for change in changes:
         if change.resource == "schemas" and change.to_do:

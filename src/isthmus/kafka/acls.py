@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import kafka.errors as kerrors
 from kafka.protocol.admin import (
     CreateAclsRequest,
     DeleteAclsRequest,
@@ -51,8 +53,8 @@ class Acl:
         return f"{self.permission} {self.operation} on {self.kind} {self.name}{prefixed} to {self.principal}{where}"
 
 
-async def list_acls(cluster: Cluster) -> list[Acl] | Refusal:
-    """All ACLs of the site that this version has words for."""
+async def list_acls(cluster: Cluster, node: int | None = None) -> list[Acl] | Refusal:
+    """All ACLs of the site that this version has words for, as one of its brokers (or just this one) knows them."""
     request = DescribeAclsRequest(
         resource_type_filter=ANY,
         resource_name_filter=None,
@@ -62,7 +64,7 @@ async def list_acls(cluster: Cluster) -> list[Acl] | Refusal:
         operation=ANY,
         permission_type=ANY,
     )
-    response = await cluster.request(request, timeout=60)
+    response = await cluster.request(request, node, timeout=60)
     if (refusal := refusal_of(response)) is not None:
         return refusal
     found = []
@@ -122,6 +124,31 @@ async def delete_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
             refusals = [refusal_of(answer), *(refusal_of(match) for match in answer.matching_acls)]
             outcome[acl] = next((why for why in refusals if why is not None), None)
     return outcome
+
+
+async def wait_for_acls(
+    cluster: Cluster, present: Iterable[Acl] = (), absent: Iterable[Acl] = (), timeout: float = 30.0
+) -> bool:
+    """Wait until every broker has heard of these ACLs, and of the end of those: they hear of it after the controller has said yes. False
+    if it takes too long, or if they do not tell: it is done all the same, and what is left is to be heard of."""
+    gone, deadline = set(absent), time.monotonic() + timeout
+    there = set(present) - gone
+    waiting = set((await cluster.metadata([])).brokers) if there or gone else set()
+    while waiting:
+        for node in sorted(waiting):
+            try:
+                found = await list_acls(cluster, node)
+            except (kerrors.KafkaError, OSError):
+                continue  # it may be on its way down; when it comes back, it hears of everything first
+            if isinstance(found, Refusal):
+                return False
+            if there <= set(found) and not gone & set(found):
+                waiting.discard(node)
+        if waiting:
+            if time.monotonic() > deadline:
+                return False
+            await cluster.loop.sleep(0.05)
+    return True
 
 
 async def scram_users(cluster: Cluster) -> dict[str, list[str]] | Refusal:
