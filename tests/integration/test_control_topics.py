@@ -112,6 +112,7 @@ def test_plan_apply_and_nothing_left(east: KafkaSite, west: KafkaSite, unique_to
     assert text.code == 20
     assert f"+ copy.{new}" in text.out
     assert "partitions: 2 → 6" in text.out
+    assert "partitions: 4 there, 2 at the source" in text.out
     assert topics_of(west) == before  # planning changes nothing
 
     # Two at once: both succeed, whoever is first.
@@ -175,6 +176,14 @@ def test_settings_follow(east: KafkaSite, west: KafkaSite, unique_topic: Name) -
     apply(setup)
     assert own_config(west, topic) == {**settled, "retention.bytes": "5"}
     assert apply(setup) == []
+
+    # What the operator has set is told, with both values; what decides how long records are kept is told unasked.
+    told = isthmus(setup, "plan")
+    assert told.code == 0
+    assert "retention.bytes: 5 there, -1 at the source" in told.out
+    assert "retention.bytes is 5 there and -1 at the source; it was not set by this link, and is kept" in told.out
+    assert "flush.ms" not in told.out
+    assert "flush.ms is 5000 there and" in isthmus(setup, "plan", "--all").out
 
     # Left alone where the configuration says so.
     set_config(east, ResourceType.TOPIC, topic, segment_ms="600000", retention_ms="7200000")

@@ -68,7 +68,7 @@ def show_plan(link: Link, changes: Sequence[Change], everything: bool) -> None:
         for change in shown:
             mark, style = _MARKS[change.action]
             line = Text(f"    {mark} {change.name:<{width}}  {change.action}", style=style)
-            line.append(f"  {_values(change.diff)}" if change.diff else "", style="default")
+            line.append(f"  {_values(change)}" if change.diff else "", style="default")
             print_(line, soft_wrap=True)
             print_(Text(f"        {change.why}", style="dim"), soft_wrap=True)
         quiet = len(members) - len(shown)
@@ -98,8 +98,15 @@ def show_outcomes(outcomes: Sequence[Outcome]) -> None:
         output.emit(rows, json_mode=False)
 
 
-def _values(diff: Sequence[Diff]) -> str:
-    return ", ".join(_value(each) for each in diff)
+def _values(change: Change) -> str:
+    kept = change.action == "keep" and change.resource in ("topics", "configs")
+    return ", ".join(_kept(each) if kept else _value(each) for each in change.diff)
+
+
+def _kept(diff: Diff) -> str:
+    """A value that differs and stays: an arrow would say that it changes."""
+    there, here = ("not set" if value is None else value for value in (diff.before, diff.after))
+    return f"{diff.key}: {there} there, {here} {'asked for' if diff.key == 'replication.factor' else 'at the source'}"
 
 
 def _value(diff: Diff) -> str:

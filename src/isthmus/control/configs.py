@@ -6,7 +6,7 @@ take it, and carried out. Only what the link itself set is ever unset.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import kafka.errors as kerrors
 
@@ -82,8 +82,12 @@ class Configs:
         verdict = settings.compare(want, found, ours, rules, wanted)
         changes = [Change(self.name, target, "blocked", why, (diff,)) for diff, why in verdict.blocked]
         changes += [Change(self.name, target, "keep", why, (diff,)) for diff, why in verdict.kept]
+        changes += [
+            Change(self.name, target, "keep", why, (diff,), loud=diff.key in settings.WORTH_TELLING)
+            for diff, why in verdict.foreign
+        ]
         if verdict.diff:
-            why = _why(verdict.diff, want, name)
+            why = why_altered(verdict.diff, want, name)
             changes.append(Change(self.name, target, "alter", why, tuple(verdict.diff), order=dict(ours)))
         elif not changes:
             changes.append(Change(self.name, target, "keep", "as at the source"))
@@ -126,9 +130,15 @@ def _values(change: Change) -> dict[str, str | None]:
     return {diff.key: diff.after for diff in change.diff}
 
 
-def _why(diffs: list[Diff], want: settings.Wanted, name: str) -> str:
-    if any(diff.key in want.guards and diff.after is not None for diff in diffs):
-        return "so that no record that the source accepts is refused or changed"
-    if all(diff.after is None for diff in diffs):
-        return f"{name} has no such setting any more"
-    return f"as set on {name}"
+def why_altered(diffs: Sequence[Diff], want: settings.Wanted, name: str) -> str:
+    """Why settings are changed; where one change has several reasons, all of them."""
+    guards = [diff.key for diff in diffs if diff.after is not None and diff.key in want.guards]
+    copied = [diff.key for diff in diffs if diff.after is not None and diff.key not in want.guards]
+    gone = [diff.key for diff in diffs if diff.after is None]
+    several = sum(map(bool, (guards, copied, gone))) > 1
+    reasons = [
+        (copied, f"as set on {name}"),
+        (guards, "so that no record that the source accepts is refused or changed"),
+        (gone, f"{name} has no such setting any more"),
+    ]
+    return "; ".join(f"{', '.join(keys)}: {words}" if several else words for keys, words in reasons if keys)

@@ -4,12 +4,12 @@ Invariants:
 - only what was set on the source topic itself is copied; everything else keeps the destination's default;
 - what would make the destination refuse or change records (the *guards*: timestamps and their bounds, the size of a
   record) is secured even where that takes a setting that the source topic does not have;
-- nobody else's setting is taken away: one that we did not set is overwritten only by the source's own.
+- nobody else's setting is taken away: one that we did not set is overwritten only by the source's own, and told if it differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from isthmus.config.sync_configs import SyncConfigs
@@ -22,7 +22,8 @@ LARGEST = "max.message.bytes"
 NO_BOUND = 2**63 - 1
 # Thirty years: a site that bounds timestamps by more than that does not bound them.
 PRACTICALLY_NO_BOUND = 10**12
-WORTH_TELLING = ("cleanup.policy", "retention.ms", "retention.bytes")
+# What decides how long records are kept: a difference in these is worth a line of a plan.
+WORTH_TELLING = ("cleanup.policy", "retention.ms", "retention.bytes", "delete.retention.ms")
 
 _NOT_COPIED = {
     TIMESTAMP_TYPE: "copies keep the source's times only with CreateTime",
@@ -51,10 +52,12 @@ class Wanted:
 
 @dataclass(slots=True)
 class Verdict:
-    """How an existing topic differs: what to set or unset (``None``), what is kept though it differs, what cannot be."""
+    """How an existing topic differs: what to set or unset (``None``), what is kept though it differs, what of that somebody else
+    has set, what cannot be."""
 
     diff: list[Diff] = field(default_factory=list)
     kept: list[tuple[Diff, str]] = field(default_factory=list)
+    foreign: list[tuple[Diff, str]] = field(default_factory=list)
     blocked: list[tuple[Diff, str]] = field(default_factory=list)
 
 
@@ -82,7 +85,7 @@ def _why_not(key: str, value: str, replication: int) -> str:
         if key.startswith(prefix):
             return reason
     if key == "min.insync.replicas" and _number(value) > replication:
-        return f"the destination topic has {replication} replicas, and could not be written to"
+        return f"the destination topic has {counted(replication, 'replica')}, and could not be written to"
     return ""
 
 
@@ -132,12 +135,29 @@ def compare(
         if source is not None and key not in want.guards and not same(key, there.values.get(key), source.own[key]):
             verdict.kept.append((Diff(key, there.own.get(key), source.own[key]), reason))
     if source is not None:
+        verdict.foreign = _somebody_elses(want, there, ours, source, {diff.key for diff, _ in verdict.blocked})
         for key in WORTH_TELLING:
             here, at_source = there.values.get(key), source.values.get(key)
             if key in source.own or key in there.own or at_source is None or same(key, here, at_source):
                 continue
             verdict.kept.append((Diff(key, here, at_source), "each site keeps its default"))
     return verdict
+
+
+def _somebody_elses(
+    want: Wanted, there: TopicConfig, ours: Mapping[str, str], source: TopicConfig, told: Collection[str]
+) -> list[tuple[Diff, str]]:
+    """What somebody else has set on the destination topic, where the source topic sets nothing and has another value."""
+    found = []
+    for key, here in sorted(there.own.items()):
+        at_source = source.values.get(key)
+        if key in want.copied or key in want.left or key in told or key in (TIMESTAMP_TYPE, OLDEST):
+            continue  # said elsewhere
+        if at_source is None or same(key, here, at_source) or same(key, ours.get(key), here):
+            continue
+        why = f"{key} is {here} there and {at_source} at the source; it was not set by this link, and is kept"
+        found.append((Diff(key, here, at_source), why))
+    return found
 
 
 _DANGER = {
@@ -164,6 +184,10 @@ def same(key: str, one: str | None, other: str | None) -> bool:
     if key == "cleanup.policy":
         return _words(one) == _words(other)
     return one == other
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _words(text: str) -> set[str]:

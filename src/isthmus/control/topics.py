@@ -315,7 +315,8 @@ def _creation(ends: Ends, name: str, topic: Topic, new: NewTopic, refusal: Refus
     asked = ends.link.replication_factor or topic.source.replication
     why = f"{name} has no copy yet"
     if new.replication < asked:
-        why += f"; {asked} replicas are asked for, and there are {new.replication} brokers"
+        there = "is" if new.replication == 1 else "are"
+        why += f"; {asked} replicas are asked for, and there {there} {settings.counted(new.replication, 'broker')}"
     diff = (
         Diff("partitions", None, str(new.partitions)),
         Diff("replication.factor", None, str(new.replication)),
@@ -349,9 +350,7 @@ def _existing(ends: Ends, name: str, topic: Topic, here: Metadata, refusal: Refu
             return Change(Topics.name, topic.target, "blocked", f"cannot be grown: {refusal}", diff)
         return Change(Topics.name, topic.target, "grow", f"{name} has {wanted} partitions", diff, order=wanted)
     if there > wanted:
-        why = (
-            f"{name} has fewer partitions; a topic is never shrunk, so what is keyed lies elsewhere than at the source"
-        )
+        why = "never shrunk; so keyed records lie in the partitions that they had at the source"
         return Change(Topics.name, topic.target, "keep", why, diff)
     asked = replication_of(link, topic.source, len(here.brokers))
     if info.replication != asked:

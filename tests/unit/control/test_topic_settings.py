@@ -9,6 +9,7 @@ import pytest
 from isthmus.config.sync_acls import SyncAcls
 from isthmus.config.sync_configs import SyncConfigs
 from isthmus.control.change import Diff
+from isthmus.control.configs import why_altered
 from isthmus.control.settings import at_creation, compare, wanted
 from isthmus.kafka.admin import TopicConfig
 
@@ -119,6 +120,42 @@ def test_defaults_that_differ_are_told_and_left() -> None:
     verdict = compare(wanted(source, rules(), 1), topic(), {}, rules(), source)
     assert verdict.diff == []
     assert [(diff.key, diff.before, diff.after) for diff, _ in verdict.kept] == [("retention.ms", "604800000", "1")]
+
+
+def test_what_somebody_else_has_set_is_told_with_both_values() -> None:
+    source, there = topic(), topic({"retention.ms": "1000", "segment.bytes": "5", "cleanup.policy": "delete"})
+    verdict = compare(wanted(source, rules(), 1), there, {"segment.bytes": "4"}, rules(), source)
+    assert (verdict.diff, verdict.kept) == ([], [])
+    assert dict(verdict.foreign) == {
+        Diff("retention.ms", "1000", "604800000"): "retention.ms is 1000 there and 604800000 at the source; "
+        "it was not set by this link, and is kept",
+        Diff("segment.bytes", "5", "1073741824"): "segment.bytes is 5 there and 1073741824 at the source; "
+        "it was not set by this link, and is kept",
+    }
+    # What is ours, what the source sets, and what blocks the link is said elsewhere.
+    ours = {"retention.ms": "1000"}
+    assert compare(wanted(source, rules(), 1), topic(ours), ours, rules(), source).foreign == []
+    source = topic({"retention.ms": "5"})
+    assert compare(wanted(source, rules(), 1), topic(ours), {}, rules(), source).foreign == []
+    source = topic()
+    tight = compare(wanted(source, rules(), 1), topic({"max.message.bytes": "100"}), {}, rules(), source)
+    assert (len(tight.blocked), tight.foreign) == (1, [])
+
+
+def test_one_replica_is_one_replica() -> None:
+    assert "has 1 replica, and" in wanted(topic({"min.insync.replicas": "2"}), rules(), 1).left["min.insync.replicas"]
+
+
+def test_a_change_and_a_removal_have_a_reason_each() -> None:
+    want = wanted(topic({"retention.ms": "5"}), rules(), 1)
+    set_, unset = Diff("retention.ms", None, "5"), Diff("segment.bytes", "1", None)
+    assert why_altered([set_], want, "orders") == "as set on orders"
+    assert why_altered([unset], want, "orders") == "orders has no such setting any more"
+    assert why_altered([set_, unset], want, "orders") == (
+        "retention.ms: as set on orders; segment.bytes: orders has no such setting any more"
+    )
+    guard = Diff("message.timestamp.type", "LogAppendTime", "CreateTime")
+    assert why_altered([guard], want, "orders").startswith("so that no record")
 
 
 def test_principals() -> None:
