@@ -86,8 +86,11 @@ class Acls:
                 Change(self.name, str(acl), "delete", why, order=NotStagedAnyMore(acl))
                 for acl in sorted(held - set(staged))
             ]
+        stand_ins = {standby_right(acl) for acl in grant}
         changes += [
-            Change(self.name, str(acl), "delete", "created by this link, and gone at the source", order=acl)
+            Change(self.name, str(acl), "keep", "it stood in for ALL at the standby, and is contained in that")
+            if acl in stand_ins
+            else Change(self.name, str(acl), "delete", "created by this link, and gone at the source", order=acl)
             for acl in sorted(ours - set(grant))
             if acl in existing
         ]
@@ -138,8 +141,8 @@ async def until_heard(
     target: Cluster, created: Iterable[Change], deleted: Iterable[Change], refused: Mapping[Acl, Refusal | None]
 ) -> None:
     """Wait until what was not refused is seen by whoever asks: the next plan must not find it to do again."""
-    done = [[c.order for c in some if refused.get(c.order) is None] for some in (created, deleted)]
-    await wait_for_acls(target, *done)
+    given, taken = ([c.order for c in some if refused.get(c.order) is None] for some in (created, deleted))
+    await wait_for_acls(target, given, taken)
 
 
 def wanted(
