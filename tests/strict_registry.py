@@ -11,7 +11,8 @@ where a request asks for it (JSON without spaces, keys in order: stored so, and 
     READWRITE  a registration that brings an id is refused (42205)
 
 A subject's own mode wins over the registry's. It also misbehaves on request: ``failing`` answers 503 so many times, and
-``dies_after`` so many POST requests for ever.
+``dies_after`` so many POST requests for ever; a request that ``holds`` names is carried out, ``held`` is set, and its answer
+never comes.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class StrictRegistry:
         self.modes: dict[str, str] = {"": "READWRITE"}
         self.failing = 0
         self.dies_after: int | None = None
+        self.holds: str | None = None
+        self.held = threading.Event()
         self.asked: list[str] = []
         self._lock = threading.Lock()
         registry = self
@@ -55,6 +58,10 @@ class StrictRegistry:
                 given = self.headers.get("Authorization")
                 with registry._lock:
                     status, answer = registry.answer(self.command, self.path, body, given)
+                if f"{self.command} {self.path}" == registry.holds:
+                    registry.held.set()
+                    self.rfile.read(1)  # until who asked is gone
+                    return
                 text = json.dumps(answer).encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(text)))
@@ -123,6 +130,8 @@ class StrictRegistry:
                     if self.content(self.normalised(one) if normalise else one) == self.content(body):
                         return {"subject": subject, "version": number, **self.versions[subject][number]}
                 return self.missing(40403, "Schema not found")
+            case ("POST", "compatibility", "subjects", subject, "versions"):
+                return {"is_compatible": not self.refused(subject, body)}
             case ("POST", "subjects", subject, "versions"):
                 return self.register(subject, body, normalise)
             case ("DELETE", "subjects", subject, "versions", version):
@@ -188,6 +197,10 @@ class StrictRegistry:
         if self.mode(subject) == "READONLY":
             raise Refusal(422, 42205, f"Subject {subject} is in read-only mode")
 
+    def refused(self, subject: str, body: dict[str, Any]) -> bool:
+        level = self.levels.get(subject, "BACKWARD")
+        return '"incompatible"' in body["schema"] and bool(self.live(subject)) and level != "NONE"
+
     def register(self, subject: str, body: dict[str, Any], normalise: bool = False) -> dict[str, Any]:
         self.writable(subject)
         importing = self.mode(subject) == "IMPORT"
@@ -211,8 +224,7 @@ class StrictRegistry:
             one = self.versions[subject][number]
             if self.content(self.normalised(one) if normalise else one) == content:
                 return {"id": one["id"]}
-        level = self.levels.get(subject, "BACKWARD")
-        if '"incompatible"' in body["schema"] and self.live(subject) and level != "NONE":
+        if self.refused(subject, body):
             raise Refusal(409, 409, "Schema being registered is incompatible with an earlier schema")
         same = [id_ for id_, one in everything.items() if self.content(one) == content]
         id_ = same[0] if same else max(everything, default=0) + 1

@@ -199,6 +199,39 @@ def test_latest_versions_deleted_versions_and_what_is_there_already(
     ask(east.url, "DELETE", "/subjects/d-order/versions/2")
     assert applied(copy) == {"all.d-order": "delete"}
     assert versions(west, "all.d-order") == [3]
+    # A subject of which nothing is left: this registry lists its versions, and gives none of them out.
+    register(east, "d-gone", AVRO)
+    ask(east.url, "DELETE", "/subjects/d-gone")
+    copy = linked(east_and_west, east, west, {"include": "/d-.*/", "deleted": "copy", "rename": "gone.{subject}"})
+    said, (outcome,) = apply_link(copy.config, copy.config.links[copy.link], only=["schemas"])
+    assert [(change.name, change.action, "40401" in change.why) for change in said] == [
+        ("gone.d-gone", "blocked", True)
+    ]
+    assert (outcome.change.name, outcome.error) == ("gone.d-order", "")
+
+
+def test_levels_of_the_destination_guard_what_others_have_registered(
+    east_and_west: tuple[KafkaSite, KafkaSite], registries: tuple[Registry, Registry]
+) -> None:
+    """History is copied past a level among copies, and the level stands again; beside somebody else's versions it is obeyed."""
+    east, west = registries
+    other = '{"type":"record","name":"Order","fields":[{"name":"theirs","type":"string"}]}'
+    register(east, "g-history", AVRO)
+    register(west, "g-own", other)
+    for subject in ("g-history", "g-own"):
+        register(east, subject, AVRO.replace('"x"', '"unlike"'))
+    both = linked(east_and_west, east, west, {"include": "/g-.*/"})
+    register(west, "g-history", AVRO)  # a copy
+    for subject in ("g-history", "g-own"):
+        ask(west.url, "PUT", f"/config/{subject}", {"compatibility": "FULL"})
+    planned = plan(both)
+    assert {name: change.action for name, change in planned.items()} == {"g-history": "grow", "g-own": "blocked"}
+    assert "subject g-own has a version that is not at east" in planned["g-own"].why
+    _, (outcome,) = apply_link(both.config, both.config.links[both.link], only=["schemas"])
+    assert (outcome.change.name, outcome.error) == ("g-history", "")
+    assert (versions(west, "g-history"), versions(west, "g-own")) == ([1, 2], [1])
+    for subject in ("g-history", "g-own"):
+        assert ask(west.url, "GET", f"/config/{subject}") == {"compatibilityLevel": "FULL"}
 
 
 def test_a_failed_over_registry_brings_its_new_schemas_home(

@@ -10,6 +10,7 @@ import base64
 import json
 import ssl
 import struct
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,10 +23,12 @@ from links import Message, Setup
 from test_schemas import applied, apply, ask, framed, linked, plan, register, version, versions
 
 from isthmus.config import Registry
+from isthmus.control.change import Diff
 from isthmus.control.ends import Ends
-from isthmus.control.memory import remember
+from isthmus.control.memory import recall, remember
 from isthmus.control.registry import RegistryClient
 from isthmus.control.resources import apply_link
+from isthmus.control.schema_guard import left_lifted
 from isthmus.engine.check import check_live
 from isthmus.errors import AuthenticationFailed, ConnectionFailed
 from isthmus.sandbox import KafkaSite
@@ -225,6 +228,175 @@ def test_history_levels_metadata_and_secrets(east_and_west: Sites, pair: tuple[S
     assert blocked.action == "blocked"
     assert west.url in blocked.why
     assert "hush" not in blocked.why
+
+
+def incompatible(registry: StrictRegistry, subject: str, symbol: str = "X") -> int:
+    """A version that its subject has taken while it had no guard."""
+    ask(registry.url, "PUT", f"/config/{subject}", {"compatibility": "NONE"})
+    schema = {"type": "enum", "name": "A", "symbols": [symbol], "incompatible": True}
+    id_ = register(registry, subject, json.dumps(schema))
+    ask(registry.url, "DELETE", f"/config/{subject}")
+    return id_
+
+
+def notes(setup: Setup) -> dict[str, str]:
+    """Levels that are written down to be put back."""
+    link = setup.config.links[setup.link]
+    with Ends(link, setup.config.sites[link.source], setup.config.sites[link.target]) as ends:
+        return left_lifted(ends.loop.run(recall, ends.target, link.name))
+
+
+@pytest.mark.parametrize("before", ["FULL", None])
+@pytest.mark.parametrize("how", ["dies", "killed"])
+def test_a_level_that_was_lifted_is_put_back(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry], before: str | None, how: str
+) -> None:
+    """The registry dies, or the process is killed, while a level is lifted: it is written down, and the next run puts it back."""
+    east, west = pair
+    quick = {"url": west.url, "retry_for": "200ms"}
+    register(east, "one", A)
+    setup = linked(east_and_west, east, quick, "one")
+    assert applied(setup) == {"one": "create"}
+    levels = {"one": before} if before else {}
+    west.levels = dict(levels)
+    incompatible(east, "one")
+    if how == "dies":
+        west.dies_after = 2  # the look, the refusal, and no more: with the level lifted
+        (outcome,) = apply(setup).values()
+        assert "the level of one could not be put back" in outcome.error
+    else:
+        west.holds = "PUT /config/one"
+        program = str(Path(sys.executable).with_name("isthmus"))
+        with subprocess.Popen([program, "apply", "--config", str(setup.path)], stderr=subprocess.DEVNULL) as process:
+            assert west.held.wait(60)
+            process.kill()
+        west.holds = None
+    assert west.levels == {"one": "NONE"}
+    assert notes(setup) == {"one": before or ""}
+
+    west.failing = 0
+    east.failing = 10**6  # put back whatever has become of the source
+    impatient = linked(east_and_west, {"url": east.url, "retry_for": "100ms"}, quick, "one")
+    impatient.config.links[setup.link] = impatient.config.links[impatient.link].model_copy(update={"name": setup.link})
+    said, (outcome,) = apply_link(impatient.config, impatient.config.links[setup.link], only=["schemas"])
+    assert [change.name for change in said] == ["*"]
+    assert (outcome.change.name, outcome.change.action, outcome.error) == ("one", "alter", "")
+    assert outcome.change.diff == (Diff("compatibility", "NONE", before),)
+    assert (west.levels, notes(setup)) == (levels, {})
+    east.failing = 0
+    assert applied(setup) == {"one": "grow"}
+    assert (west.levels, notes(setup), versions(west, "one")) == (levels, {}, [1, 2])
+
+
+def test_a_level_that_somebody_has_set_since_is_theirs(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    register(east, "one", A)
+    setup = linked(east_and_west, east, west, "one")
+    applied(setup)
+    link = setup.config.links[setup.link]
+    with Ends(link, setup.config.sites[link.source], setup.config.sites[link.target]) as ends:
+        ends.loop.run(remember, ends.target, link.name, {("schema-level", "one"): "FULL"})
+    west.levels["one"] = "BACKWARD"
+    assert applied(setup) == {"one": "alter"}
+    assert (west.levels, notes(setup)) == ({"one": "BACKWARD"}, {})
+
+
+def test_what_others_have_registered_is_not_overridden(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    """A level is lifted only among copies: where the destination has versions of its own, the plan says so, and is blocked where
+    the level there refuses ours."""
+    east, west = pair
+    register(west, "own", B)
+    west.levels["own"] = "FULL_TRANSITIVE"
+    east.levels["own"] = "NONE"
+    register(east, "own", A)
+    incompatible(east, "own")
+    east.levels["own"] = "NONE"  # which is not copied over theirs, either
+    setup = linked(east_and_west, east, west, "own")
+    # The first version fits beside theirs.
+    change = plan(setup)["own"]
+    assert (change.action, "the destination has 1 version that the source does not have" in change.why) == (
+        "grow",
+        True,
+    )
+    (outcome,) = apply(setup).values()
+    assert "subject own has a version that is not at" in outcome.error
+    for words in ("rename", "exclude", "change the level there yourself"):
+        assert words in outcome.error
+    assert versions(west, "own") == [1, 2]
+    # The second does not, and that is known before.
+    west.asked.clear()
+    blocked = plan(setup)["own"]
+    assert (blocked.action, "subject own has a version that is not at" in blocked.why) == ("blocked", True)
+    said, outcomes = apply_link(setup.config, setup.config.links[setup.link], only=["schemas"])
+    assert ([change.action for change in said], outcomes) == (["blocked"], [])
+    assert not [asked for asked in west.asked if asked.startswith("PUT")]
+    assert (versions(west, "own"), west.levels) == ([1, 2], {"own": "FULL_TRANSITIVE"})
+    # Whoever owns the subject may let it in.
+    west.levels["own"] = "NONE"
+    assert applied(setup) == {"own": "grow"}
+    assert (versions(west, "own"), west.levels) == ([1, 2, 3], {"own": "NONE"})
+
+
+def test_copies_of_what_the_link_leaves_out_are_copies(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    """Older versions and deleted ones that another link has brought are the source's too, so history goes on."""
+    east, west = pair
+    for schema in (A, C):
+        register(east, "one", schema)
+    assert applied(linked(east_and_west, east, west, "one")) == {"one": "create"}
+    west.levels["one"] = "FULL"
+    ask(east.url, "DELETE", "/subjects/one/versions/1")
+    incompatible(east, "one")
+    latest = linked(east_and_west, east, west, {"include": "one", "versions": "latest"})
+    assert "does not have" not in plan(latest)["one"].why
+    assert applied(latest) == {"one": "grow"}
+    assert (versions(west, "one"), west.levels) == ([1, 2, 3], {"one": "FULL"})
+
+
+def test_a_long_history_is_copied_at_a_fixed_cost_a_version(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    register(east, "one", A)
+    for number in range(30):
+        incompatible(east, "one", f"X{number}")
+    setup = linked(east_and_west, east, west, "one")
+    apply(setup)
+    assert len(versions(west, "one")) == 31
+    assert len(east.asked) + len(west.asked) <= 4 * 31 + 31 * 10 + 10
+    assert (west.levels, notes(setup)) == ({}, {})
+
+
+def test_a_task_leaves_levels_to_the_links_own_comparison(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    """A record whose schema needs a level lifted waits for it, without a fault; one that will never be let in is unknown."""
+    east, west = pair
+    register(west, "other", C)
+    register(east, "one", A)
+    topic = links.create_topic(east_and_west[0], links.new_name("history"), 2)
+    setup = linked(east_and_west, east, west, "/.*/", topics=[topic], rules=[{"schema_ids": {}}])
+    applied(setup)
+    west.levels["one"] = "FULL"
+    late, never = incompatible(east, "one"), register(east, "other", B)
+    never = incompatible(east, "other", "Y")
+    west.asked.clear()
+    with links.Replicator(setup):
+        links.produce(east_and_west[0], topic, [Message(framed(late, b"late"))])
+        links.produce(east_and_west[0], topic, [Message(framed(never, b"never"), partition=1)])
+        links.wait_for(lambda: "POST /subjects/one/versions" in west.asked, "the task to try")
+        links.wait_for(lambda: links.faults(setup) == {(topic, 1): "UnknownSchemaIds"}, "the fault")
+        assert (versions(west, "one"), west.levels) == ([1], {"one": "FULL"})
+        apply_link(setup.config, setup.config.links[setup.link], only=["schemas"])
+        links.wait_for_records(east_and_west[1], topic, 1)
+    (value,) = (record.value for record in links.read(east_and_west[1], topic)[0])
+    assert value == framed(version(west, "one", 2)["id"], b"late")
+    assert west.levels == {"one": "FULL"}
 
 
 def test_nothing_is_asked_twice(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:

@@ -4,6 +4,7 @@ Invariants:
 - a version is registered only when every version that it refers to, and its predecessor in the same subject, is known at
   the destination; references are written with the destination's names and version numbers;
 - what was copied is in ``Known``, which is all that a later run needs: nothing is fetched or registered twice;
+- a compatibility level at the destination is obeyed here; who may lift one is schema_guard.py's affair;
 - the cost is a fixed number of requests for each version that is new, and none for one that is known.
 
 Blocking: runs on a thread beside the loop (``in_thread``), and several requests at a time on the clients' own threads.
@@ -122,8 +123,12 @@ class Known:
         self.changed: set[str] = set()
 
     def find(self, key: Key, to: str) -> Copied | None:
-        subject = self.subjects.get(key[0])
-        return subject.versions.get(key[1]) if subject is not None and subject.to == to else None
+        return self.versions(key[0], to).get(key[1])
+
+    def versions(self, name: str, to: str) -> Mapping[int, Copied]:
+        """What is known of a subject under this name at the destination."""
+        subject = self.subjects.get(name)
+        return subject.versions if subject is not None and subject.to == to else {}
 
     def note(self, key: Key, to: str, copied: Copied) -> None:
         self.subject(key[0], to).versions[key[1]] = copied
@@ -167,6 +172,9 @@ class SchemaCopy:
         self.source, self.target, self.known = source, target, known
         self._link = link
         self._keeps_ids = self.options.ids == "keep"
+        # Neither changes: the id of a version at the destination, and which of them a version of the source is.
+        self._ids_there: dict[Key, int] = {}
+        self._found_there: dict[Key, int | None] = {}
 
     def close(self) -> None:
         self.source.close()
@@ -211,7 +219,68 @@ class SchemaCopy:
             if refusal.status == 404:
                 return None
             raise
-        return Copied(one.id, int(answer["id"]), int(answer["version"]))
+        there = Copied(one.id, int(answer["id"]), int(answer["version"]))
+        self._ids_there[self.name(one.subject), int(answer["version"])] = there.id
+        return there
+
+    def find(self, one: Version) -> Copied | None:
+        """The same, for a version of which it is not known whether what it refers to is there."""
+        if any(self.known.find((subject, number), self.name(subject)) is None for _, subject, number in one.references):
+            return None  # what it refers to is not there, so it is not there either
+        return self.lookup(one)
+
+    def strangers(self, subject: str) -> list[int]:
+        """Live versions of a subject at the destination that are no copies: the source does not have them, nor has it deleted them.
+
+        A version there is asked for once, however often this is called, and one of the source only where some are left over.
+        """
+        to = self.name(subject)
+        there = {
+            number: self._id_there(to, number) for number in self.target.find(path("subjects", to, "versions")) or ()
+        }
+        copies = {copied.id for copied in self.known.versions(subject, to).values()}
+        left = {number for number, id_ in there.items() if id_ not in copies}
+        if left:
+            copies = {id_ for id_ in self._all_found_there(subject, to) if id_ is not None}
+        return sorted(number for number in left if there[number] not in copies)
+
+    def _id_there(self, to: str, number: int) -> int:
+        if (to, number) not in self._ids_there:
+            self._ids_there[to, number] = int(self.target.get(path("subjects", to, "versions", number))["id"])
+        return self._ids_there[to, number]
+
+    def _all_found_there(self, subject: str, to: str) -> Iterable[int | None]:
+        """Ids at the destination of versions that the link has not copied: left out, or soft-deleted at the source."""
+        known = self.known.versions(subject, to)
+        for number in self.source.find(path("subjects", subject, "versions", deleted=True)) or ():
+            key = (subject, number)
+            if number not in known and key not in self._found_there:
+                found = self.find(self.read(key, deleted=False))
+                self._found_there[key] = found.id if found is not None else None
+            yield self._found_there.get(key)
+
+    def refused_beside(self, one: Version) -> bool:
+        """Whether the destination would refuse this version beside those that it has; False where it cannot be asked."""
+        subject = self.name(one.subject)
+        for which in ((), ("latest",)):  # older registries compare with one version only
+            try:
+                answer = self.target.post(
+                    path("compatibility", "subjects", subject, "versions", *which, normalize=self.options.normalize),
+                    self.body(one),
+                )
+            except (RegistryRefused, DataError):
+                continue
+            return answer.get("is_compatible") is False
+        return False
+
+    def not_ours(self, one: Version, strangers: int) -> str:
+        """Why a version that is refused beside others' is not forced upon them."""
+        have, them = ("a version that is", "it") if strangers == 1 else (f"{strangers} versions that are", "them")
+        return (
+            f"subject {self.name(one.subject)} has {have} not at {self.source.site}, and its compatibility level at "
+            f"{self.target.site} refuses version {one.version} beside {them}: rename the link's subjects, exclude this one, "
+            f"or change the level there yourself"
+        )
 
     def clash(self, one: Version) -> str:
         """Who has this version's id at the destination, if it is another schema; empty if nobody."""
@@ -266,26 +335,21 @@ class SchemaCopy:
         ``referred``: whose number at the destination others will need.
         """
         failed: dict[Key, IsthmusError] = {}
-        for one, result in self.target.map(lambda one: self._register(one, one.key in referred), list(level)):
+        for one, result in self.target.map(lambda one: self.register_one(one, one.key in referred), list(level)):
             if isinstance(result, IsthmusError):
                 failed[one.key] = result
             else:
                 self.known.note(one.key, self.name(one.subject), result)
         return failed
 
-    def _register(self, one: Version, referred: bool) -> Copied:
+    def register_one(self, one: Version, referred: bool) -> Copied:
+        """Register one version. One that the compatibility level there refuses is for schema_guard.py."""
         subject = self.name(one.subject)
         where = path("subjects", subject, "versions", normalize=self.options.normalize)
         body = self.body(one)
         if self._keeps_ids:
             body |= {"id": one.id, "version": one.version}
-        try:
-            answer = self.target.post(where, body)
-        except RegistryRefused as refusal:
-            if refusal.status != INCOMPATIBLE:
-                raise
-            answer = self._register_history(subject, where, body)
-        id_ = int(answer["id"])
+        id_ = int(self.target.post(where, body)["id"])
         if self._keeps_ids and id_ != one.id:
             raise DataError(
                 f"{one.subject} v{one.version} has id {one.id} at {self.source.site}, and the registry of "
@@ -298,18 +362,6 @@ class SchemaCopy:
         if one.deleted and version is not None:
             self.target.delete(path("subjects", subject, "versions", version))
         return Copied(one.id, id_, version, own=True, deleted=one.deleted)
-
-    def _register_history(self, subject: str, where: str, body: Mapping[str, Any]) -> Any:
-        """Register what the source has accepted before its present compatibility level was set."""
-        before = self.target.own_level(subject)
-        self.target.put(path("config", subject), {"compatibility": "NONE"})
-        try:
-            return self.target.post(where, body)
-        finally:
-            if before is None:
-                self.target.delete(path("config", subject))
-            else:
-                self.target.put(path("config", subject), {"compatibility": before})
 
     def body(self, one: Version) -> dict[str, Any]:
         """What the API takes for a version, with the destination's references."""
@@ -358,8 +410,8 @@ class SchemaCopy:
         versions = [one for one in fetched.values() if isinstance(one, Version)]
         referred = {(subject, version) for one in versions for _, subject, version in one.references}
         for level in self.levels(versions)[0]:
-            for error in self.register(level, referred).values():
-                if not isinstance(error, (RegistryRefused, DataError)) or self._held_back(error):
+            for refused, error in self.register(level, referred).items():
+                if not isinstance(error, (RegistryRefused, DataError)) or self._held_back(refused, error):
                     raise error  # not for good: worth another try
         result: dict[int, int | None] = {}
         for id_, key in owners.items():
@@ -367,13 +419,21 @@ class SchemaCopy:
             result[id_] = copied.id if copied is not None else None
         return result
 
-    def _held_back(self, error: IsthmusError) -> bool:
-        """Whether a standby has refused because it is read-only: the link's own comparison opens it, and will copy the schema."""
+    def _held_back(self, key: Key, error: IsthmusError) -> bool:
+        """Whether the link's own comparison will copy what was refused here: it alone opens a standby that is read-only, and
+        lifts a compatibility level, because both are written down first."""
+        if incompatible(error):
+            return not self.strangers(key[0])
         return self.options.standby and isinstance(error, RegistryRefused) and error.code == READ_ONLY
 
     def _up_to(self, key: Key) -> list[Key]:
         versions = self.source.find(path("subjects", key[0], "versions")) or []
         return [(key[0], version) for version in versions if version <= key[1]]
+
+
+def incompatible(error: IsthmusError | None) -> bool:
+    """Whether a compatibility level has refused a version."""
+    return isinstance(error, RegistryRefused) and error.status == INCOMPATIBLE
 
 
 def same_schema(answer: Mapping[str, Any], one: Version) -> bool:

@@ -7,6 +7,7 @@ Invariants:
 - a subject at the destination only grows: versions are added, and only those that the link itself has put there are ever
   soft-deleted, and only with ``deleted: copy``;
 - a compatibility level is copied where one is set on the subject itself, and taken away only if we set it;
+- what others have registered in a subject there is told in the plan, and is never overridden (schema_guard.py);
 - what was copied is written down after each level, so a run that was killed goes on where it was; what it had not written
   down is found again by asking the destination.
 """
@@ -23,8 +24,9 @@ from isthmus.control.ends import Ends
 from isthmus.control.memory import of_kind, recall, remember
 from isthmus.control.registry import RegistryClient, path
 from isthmus.control.registry_mode import Modes, left_open, mode_of
-from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread
-from isthmus.errors import IsthmusError
+from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread, incompatible
+from isthmus.control.schema_guard import LIFTED, Guard, left_lifted
+from isthmus.errors import ConnectionFailed, IsthmusError
 
 KIND = "schema"
 WHOLE_REGISTRY = "*"
@@ -59,6 +61,8 @@ class Order:
     compatibility: tuple[str | None] | None = None  # (None,) takes it away
     mode: str | None = None  # of the whole registry
     close: dict[str, str] = field(default_factory=dict)  # subjects that were left open, and their modes before
+    put_back: dict[str, str] = field(default_factory=dict)  # subjects that were left unguarded, and their levels before
+    strangers: int = 0  # live versions at the destination that the source does not have
 
 
 class Schemas:
@@ -73,7 +77,9 @@ class Schemas:
         known = Known(of_kind(memory, KIND))
         copy = open_copy(ends, known)
         try:
-            return await in_thread(ends.loop, _compare, copy, left_open(memory), PROMOTED in memory)
+            return await in_thread(
+                ends.loop, _compare, copy, left_open(memory), left_lifted(memory), PROMOTED in memory
+            )
         finally:
             copy.close()
 
@@ -104,16 +110,23 @@ class Schemas:
         written = {copy.name(one.subject) for level in levels for one in level}
         written |= {copy.name(order.subject) for order in orders if order.delete}
         left = {subject: before for order in orders for subject, before in order.close.items()}
-        opened = await modes.open(written, left)
+        guard = Guard(ends, copy)
+        unguarded = {subject: before for order in orders for subject, before in order.put_back.items()}
+        opened = await modes.open(written | set(unguarded), left)
         failed: set[Key] = set()
         try:
+            for subject, error in (await guard.mend(unguarded)).items():
+                errors[_level_of(subject)] = error.message
             for level in levels:
                 waiting = {one.key for one in level if _waits_for(one, failed, errors)}
                 ready = [one for one in level if one.key not in waiting]
                 for subject, number in sorted(waiting):
                     errors.setdefault(subject, f"version {number} was not tried: what it needs failed")
                 failed |= waiting
-                for key, error in (await in_thread(ends.loop, copy.register, ready, referred)).items():
+                refused = await in_thread(ends.loop, copy.register, ready, referred)
+                held = [one for one in ready if incompatible(refused.get(one.key))]
+                refused = {key: error for key, error in refused.items() if not incompatible(error)}
+                for key, error in (refused | await guard.let_in(held, referred)).items():
                     failed.add(key)
                     errors.setdefault(key[0], f"version {key[1]}: {error.message}")
                 await _write_down(ends, copy.known)
@@ -138,9 +151,11 @@ def _waits_for(one: Version, failed: Collection[Key], stopped: Collection[str]) 
 
 
 def _finish(copy: SchemaCopy, order: Order, failed: bool) -> None:
-    """Compatibility and deletions of one subject, after its versions."""
+    """Compatibility and deletions of one subject, after its versions; what is not all there keeps the level that it has."""
     if order.mode is not None:
         copy.target.put(path("mode"), {"mode": order.mode})
+        return
+    if failed:
         return
     subject = copy.name(order.subject)
     if order.compatibility is not None:
@@ -150,7 +165,7 @@ def _finish(copy: SchemaCopy, order: Order, failed: bool) -> None:
         else:
             copy.target.put(path("config", subject), {"compatibility": level})
         copy.known.subject(order.subject, subject).compatibility = level
-    for number in () if failed else order.delete:
+    for number in order.delete:
         copied = copy.known.subject(order.subject, subject).versions[number]
         version = copied.version
         if version is None:
@@ -176,21 +191,37 @@ def copy_between(link: Link, source: Site, target: Site, known: Known) -> Schema
 # -- comparing --------------------------------------------------------------------------------------------
 
 
-def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str], promoted: bool) -> list[Change]:
+def _compare(
+    copy: SchemaCopy, open_subjects: Mapping[str, str], lifted: Mapping[str, str], promoted: bool
+) -> list[Change]:
+    """All changes. What a run that was cut off has left is mended even if the source cannot be asked."""
+    left = _left_lifted(copy, lifted) + _left_open(open_subjects)
+    try:
+        changes = left + _registry_changes(copy, promoted)
+        if not any(change.action == "blocked" for change in changes):
+            changes += _compare_subjects(copy, lifted)
+    except IsthmusError as error:
+        if not left:
+            raise
+        changes = [*left, Change(Schemas.name, WHOLE_REGISTRY, "blocked", error.message)]
+    return sorted(changes, key=lambda change: (change.name != WHOLE_REGISTRY, change.name))
+
+
+def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Change]:
     options, known = copy.options, copy.known
-    changes: list[Change] = _registry_changes(copy, open_subjects, promoted)
-    if any(change.action == "blocked" for change in changes):
-        return changes
+    changes: list[Change] = []
     with_deleted = options.deleted == "copy"
     subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted)) if options.matches(s)]
     there = set(copy.target.get(path("subjects")))
     seen: dict[str, _Seen] = {}
     for subject, looked in copy.source.map(lambda s: _look(copy, s, copy.name(s) in there), sorted(set(subjects))):
+        if isinstance(looked, ConnectionFailed):
+            raise looked  # of all subjects, not of this one
         if isinstance(looked, IsthmusError):
             changes.append(Change(Schemas.name, copy.name(subject), "blocked", looked.message))
         else:
             seen[subject] = looked
-    changes += _look_at_levels(copy, seen)
+    changes += _look_at_levels(copy, seen, lifted)
     vanished = {name for name, one in seen.items() if _lost_some(known, name, copy.name(name), one)}
     new: set[Key] = set()
     deleted: set[Key] = set()
@@ -209,6 +240,7 @@ def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str], promoted: bool)
         if isinstance(answer, IsthmusError):
             problems.setdefault(key[0], f"version {key[1]}: {answer.message}")
     _sort_out(copy, [one for one in fetched.values() if isinstance(one, Version)], there, orders, problems)
+    _look_for_strangers(copy, [orders[name] for name in orders if copy.name(name) in there], seen, problems)
     for name, order in orders.items():
         before = seen.get(name)
         if before is not None:
@@ -217,17 +249,42 @@ def _compare(copy: SchemaCopy, open_subjects: Mapping[str, str], promoted: bool)
             changes.append(Change(Schemas.name, copy.name(name), "blocked", problems[name]))
         else:
             changes.append(_change(copy, order, before, copy.name(name) in there))
-    return sorted(changes, key=lambda change: (change.name != WHOLE_REGISTRY, change.name))
+    return changes
 
 
-def _registry_changes(copy: SchemaCopy, open_subjects: Mapping[str, str], promoted: bool) -> list[Change]:
+def _left_open(subjects: Mapping[str, str]) -> list[Change]:
+    why = "a run that was cut off left this subject open for itself"
+    return [
+        Change(Schemas.name, subject, "alter", why, order=Order(f"mode of {subject}", close={subject: before}))
+        for subject, before in subjects.items()
+    ]
+
+
+def _left_lifted(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Change]:
+    """Levels that were written down to be lifted, and not put back."""
+    changes = []
+    for subject, level in copy.target.map(copy.target.level_of, sorted(lifted)):
+        if isinstance(level, IsthmusError):
+            raise level
+        diff: tuple[Diff, ...] = ()
+        why = "a run that was cut off has noted this subject's compatibility level, which is not lifted any more"
+        if level == LIFTED:
+            diff = (Diff("compatibility", LIFTED, lifted[subject] or None),)
+            why = "a run that was cut off left this subject's compatibility level lifted"
+        order = Order(_level_of(subject), put_back={subject: lifted[subject]})
+        changes.append(Change(Schemas.name, subject, "alter", why, diff, order=order))
+    return changes
+
+
+def _level_of(subject: str) -> str:
+    """What an order is called that is about a level alone."""
+    return f"level of {subject}"
+
+
+def _registry_changes(copy: SchemaCopy, promoted: bool) -> list[Change]:
     """What concerns the destination's registry as a whole: its mode."""
     options, site = copy.options, copy.target.site
-    changes = []
-    for subject, before in open_subjects.items():
-        why = "a run that was cut off left this subject open for itself"
-        order = Order(f"mode of {subject}", close={subject: before})
-        changes.append(Change(Schemas.name, subject, "alter", why, order=order))
+    changes: list[Change] = []
     if options.ids != "keep" and not options.standby:
         return changes
     mode = mode_of(copy.target)
@@ -262,8 +319,9 @@ def _look(copy: SchemaCopy, subject: str, is_there: bool) -> _Seen:
     return seen
 
 
-def _look_at_levels(copy: SchemaCopy, seen: dict[str, _Seen]) -> list[Change]:
-    """Only levels that subjects have of their own count; all have been looked at, so how the source shows them is known."""
+def _look_at_levels(copy: SchemaCopy, seen: dict[str, _Seen], lifted: Mapping[str, str]) -> list[Change]:
+    """Only levels that subjects have of their own count; all have been looked at, so how the source shows them is known.
+    One that is still lifted counts as what it will be put back to."""
     ask = []
     for name, one in seen.items():
         if copy.source.says_nothing(one.compatibility):
@@ -273,11 +331,14 @@ def _look_at_levels(copy: SchemaCopy, seen: dict[str, _Seen]) -> list[Change]:
             ask.append(name)
     problems = []
     for name, level in copy.target.map(lambda name: copy.target.level_of(copy.name(name)), ask):
+        if isinstance(level, ConnectionFailed):
+            raise level
         if isinstance(level, IsthmusError):
             problems.append(Change(Schemas.name, copy.name(name), "blocked", level.message))
             del seen[name]
         else:
-            seen[name].there_compatibility = level
+            before = lifted.get(copy.name(name)) if level == LIFTED else None
+            seen[name].there_compatibility = level if before is None else before or None
     return problems
 
 
@@ -302,7 +363,7 @@ def _sort_out(
         problems.setdefault(one.subject, f"version {one.version} refers to what the source does not have")
     for level in levels:
         ask = [one for one in level if copy.name(one.subject) in there]
-        answers = {one.key: answer for one, answer in copy.target.map(lambda one: _find(copy, one), ask)}
+        answers = {one.key: answer for one, answer in copy.target.map(copy.find, ask)}
         clashes = dict[Key, str | IsthmusError]()
         if copy.options.ids == "keep" and there:
             fresh = [one for one in level if not isinstance(answers.get(one.key), Copied)]
@@ -328,11 +389,35 @@ def _sort_out(
                 orders[one.subject].new.append(one)
 
 
-def _find(copy: SchemaCopy, one: Version) -> Copied | None:
-    needed = ((subject, version) for _, subject, version in one.references)
-    if any(copy.known.find(key, copy.name(key[0])) is None for key in needed):
-        return None  # what it refers to is not there, so it is not there either
-    return copy.lookup(one)
+def _look_for_strangers(
+    copy: SchemaCopy, orders: list[Order], seen: Mapping[str, _Seen], problems: dict[str, str]
+) -> None:
+    """What others have registered in subjects that are to grow, and whether the level there refuses ours beside it.
+
+    Nobody is asked about a subject that has as many versions as were copied.
+    """
+    growing = [order for order in orders if order.new and order.subject not in problems]
+    ask = [order for order in growing if _has_more(copy, order.subject, seen.get(order.subject))]
+    for order, strangers in copy.target.map(lambda order: copy.strangers(order.subject), ask):
+        if isinstance(strangers, IsthmusError):
+            problems.setdefault(order.subject, strangers.message)
+        else:
+            order.strangers = len(strangers)
+    # Ids and numbers are imported past any level.
+    guarded = [order for order in ask if order.strangers and copy.options.ids != "keep"]
+    for order, refused in copy.target.map(lambda order: copy.refused_beside(order.new[0]), guarded):
+        if isinstance(refused, IsthmusError):
+            problems.setdefault(order.subject, refused.message)
+        elif refused:
+            problems.setdefault(order.subject, copy.not_ours(order.new[0], order.strangers))
+
+
+def _has_more(copy: SchemaCopy, name: str, seen: _Seen | None) -> bool:
+    """Whether the destination may have more of a subject than the link has copied or found."""
+    if seen is None or not seen.there:
+        return True  # nobody has counted
+    known = copy.known.versions(name, copy.name(name)).values()
+    return len(seen.there) > len({copied.id for copied in known if not copied.deleted})
 
 
 def _compare_rest(copy: SchemaCopy, order: Order, seen: _Seen) -> None:
@@ -376,6 +461,8 @@ def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool) 
     else:
         count = len(seen.wanted(copy.options.versions == "latest")) if seen is not None else 0
         action, why = "keep", f"{_count(count, 'version')} in step"
+    if order.strangers:
+        why += f"; the destination has {_count(order.strangers, 'version')} that the source does not have"
     if order.vanished and order.new:
         why += "; copied before, and gone since"
     if seen is None:
