@@ -5,12 +5,13 @@ Invariant: a group whose position is not there fails loudly (``auto.offset.reset
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
-from links import QUIET, Setup, admin, isthmus
+from links import QUIET, Setup, admin, isthmus, wait_for
 
 from isthmus.sandbox import KafkaSite
 
@@ -32,6 +33,18 @@ def consumer_of(site: KafkaSite, group: str, **options: Any) -> Consumer:
             **settings,
         }
     )
+
+
+@contextlib.contextmanager
+def member(site: KafkaSite, group: str, topic: str, **options: Any) -> Iterator[Consumer]:
+    """A member of the group that has been assigned what it reads."""
+    consumer = consumer_of(site, group, auto_offset_reset="earliest", **options)
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: (consumer.poll(0.1), consumer.assignment())[1], f"{group} to be assigned")
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def commit(site: KafkaSite, group: str, offsets: Offsets, metadata: str = "") -> None:

@@ -39,30 +39,35 @@ def _site(config: Config, name: str | None, link: str | None) -> str:
     return name
 
 
-def _survey(config: Config, link: Link, only: list[str] | None = None) -> list[View]:
-    from isthmus.control.group_verbs import views
-
-    return views(config, link, only)
-
-
 @app.command("list", epilog=examples("isthmus groups list", "isthmus groups list --link orders --json"))
 def list_(link: LinkOption = None, config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """List the groups that read a link's topics at its source, and whether they follow."""
+    """List the groups that read a link's topics at its source, and whether they follow; if not, why."""
     loaded = load(config)
     chosen = _one_link(loaded, link)
-    rows = [
-        {
-            "group": view.group,
-            "kind": view.kind,
-            "state": view.state,
-            "state there": view.there or "-",
-            "partitions": len(view.rows),
-            "to write": 0 if view.left else sum(row.moves for row in view.rows),
-            "left alone": view.left or (view.trouble.words if view.trouble else ""),
-        }
-        for view in _survey(loaded, chosen)
-    ]
-    output.emit(rows if rows or json else f"no group reads the topics of link {chosen.name}", json)
+    from isthmus.cli.group_tables import show_groups
+    from isthmus.control.group_verbs import views
+
+    found = views(loaded, chosen, everybody=True)
+    if not chosen.sync.groups.enabled:
+        output.note(f"link {chosen.name} has groups: off; only isthmus groups sync writes their positions")
+    if json:
+        output.emit([_listed(view) for view in found], json)
+    elif found:
+        show_groups(found)
+    else:
+        output.emit(f"no group reads the topics of link {chosen.name}", json)
+
+
+def _listed(view: View) -> dict[str, Any]:
+    return {
+        "group": view.group,
+        "kind": view.kind,
+        "state": view.state,
+        "state_there": view.there,
+        "partitions": len(view.rows),
+        "to_write": view.to_write,
+        "left_alone": view.why_left,
+    }
 
 
 @app.command(epilog=examples("isthmus groups translate billing", "isthmus groups translate billing --json"))
@@ -77,20 +82,23 @@ def translate(
     The method is `map` (the link's own map, exact), `two-way` (a link brings records the other way, too: nothing is left out, exact
     where one site is written to at a time), `header` (another tool's copies that carry their source offset, exact)
     or `timestamp` (another tool's copies: the last record that was read may be read again).
+
+    It lands on `that record` (the copy of the one that would have been read next), `the next record` (that one is none: a
+    compacted hole, an aborted transaction), `the end` (nothing at or after it is copied yet), `at or before` (by time) or
+    `the first unread` (of both sites' records, in the order of the destination).
     """
     loaded = load(config)
     chosen = _one_link(loaded, link)
-    found = _survey(loaded, chosen, [group])
-    if not found:
-        raise DataError(
-            f"group {group} has committed no offset of a topic of link {chosen.name} at site {chosen.source}"
-        )
-    view = found[0]
-    if view.trouble:
-        raise DataError(f"group {group}: {view.trouble.words}")
-    if view.left and not json:
+    from isthmus.cli.group_tables import show_positions
+    from isthmus.control.group_verbs import named_views
+
+    (view,) = named_views(loaded, chosen, [group])
+    if json:
+        output.emit(view.to_json(), json)
+        return
+    if view.left:
         output.note(f"isthmus groups sync would leave it alone: {view.left}")
-    output.emit(view.to_json() if json else [row.to_json() for row in view.rows], json)
+    show_positions(chosen, view)
 
 
 @app.command(
@@ -205,21 +213,27 @@ def export(
     site: SiteOption = None,
     format: Annotated[Format, typer.Option("--format", help="csv or json.")] = "csv",
     config: ConfigOption = DEFAULT_CONFIG,
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json; errors are JSON, too.")] = False,
 ) -> None:
-    """Print positions: those of a site as they are, or (of a link) translated for its destination."""
+    """Print positions: those of a site as they are, or (of a link) translated for its destination.
+
+    Exits with 6 if a group that is named has no position there.
+    """
     loaded = load(config)
     from isthmus.control.group_file import Entry, to_csv, to_json
+    from isthmus.control.group_verbs import committed_entries, named_views, views
 
     entries: list[Entry]
     if site is not None:
         from isthmus.cli.connect import connected
-        from isthmus.control.group_verbs import committed_entries
 
         with connected(loaded.sites[_site(loaded, site, None)]) as (cluster,):
             entries = cluster.call(committed_entries, cluster, groups)
     else:
-        entries = []
-        for view in _survey(loaded, _one_link(loaded, link), groups):
+        entries, chosen = [], _one_link(loaded, link)
+        for view in named_views(loaded, chosen, groups) if groups else views(loaded, chosen):
+            if not view.rows:
+                output.note(f"left out: {view.group}: {view.why_left}")
             for row in view.rows:
                 if row.position is None:
                     output.note(f"left out: {view.group} {row.target}[{row.partition}]: {row.reason or view.left}")
@@ -227,7 +241,7 @@ def export(
                     entries.append(
                         Entry(view.group, row.target, row.partition, row.position.offset, row.committed.metadata)
                     )
-    output.write(to_csv(entries) if format == "csv" else to_json(entries))
+    output.write(to_json(entries) if json or format == "json" else to_csv(entries))
 
 
 @app.command(
@@ -239,17 +253,20 @@ def import_(
     link: LinkOption = None,
     site: SiteOption = None,
     rewind: Annotated[bool, typer.Option("--rewind", help="Also move positions back.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also write positions outside of the logs.")] = False,
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
 ) -> None:
     """Write positions from a file at a link's destination, or at a site; the format is known by the content.
 
-    Exits with 6 if a group's positions could not be written.
+    Tells of each group how many were written, kept (the group is as far there, or further) and refused (outside of the log,
+    no such topic, members). Exits with 6 if some were refused, and with 2 if the file holds no positions.
     """
     loaded = load(config)
     from isthmus.cli.connect import connected
+    from isthmus.cli.group_tables import show_imported
     from isthmus.control.group_file import read_entries
-    from isthmus.control.group_verbs import write_entries
+    from isthmus.control.group_import import write_entries
 
     try:
         entries = read_entries(file.read_text("utf-8-sig"))
@@ -257,10 +274,14 @@ def import_(
         raise UsageError(f"{file}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"{file}: {error}") from None
+    if not entries:
+        raise UsageError(f"{file}: there are no positions in it")
     with connected(loaded.sites[_site(loaded, site, link)]) as (cluster,):
-        rows = cluster.call(write_entries, cluster, entries, rewind)
-    output.emit(rows, json)
-    if any(row["error"] for row in rows):
-        if json:
-            raise typer.Exit(DataError.exit_code)
-        raise DataError("some positions could not be written; the reasons are above")
+        results = cluster.call(write_entries, cluster, entries, rewind, force)
+    refused = sum(result.refused for result in results)
+    if json:
+        output.emit([result.to_json() for result in results], json)
+        raise typer.Exit(DataError.exit_code if refused else 0)
+    show_imported(results)
+    if refused:
+        raise DataError(f"{refused} of {len(entries)} positions were refused; the reasons are above")

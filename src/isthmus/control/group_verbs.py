@@ -1,7 +1,9 @@
 """What is done with groups besides keeping them in step: look, sync, move all at a failover, reset, and positions in files.
 
-Invariant: each of these writes only while the group has no member at that site; only ``reset``, and an import that is
-told to, may move a position back.
+Invariants:
+- each of these writes only while the group has no member at that site; only ``reset``, and an import that is told to, may
+  move a position back;
+- a group that is asked for by name and has no position is an error, never an empty answer.
 """
 
 from __future__ import annotations
@@ -16,21 +18,36 @@ from isthmus.config import Config, Link, is_internal
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.group_file import Entry
-from isthmus.control.groups import Groups, View, survey, write_in_turns
+from isthmus.control.group_writes import write_in_turns
+from isthmus.control.groups import MISSING, Groups, View, survey
 from isthmus.errors import DataError, IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.groups import list_groups, offsets_of_groups
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_offsets
 
 
-def views(config: Config, link: Link, only: Collection[str] | None = None) -> list[View]:
-    """The groups of a link, translated."""
+def views(config: Config, link: Link, only: Collection[str] | None = None, everybody: bool = False) -> list[View]:
+    """The groups of a link, translated: those that follow, those that ``only`` names, or ``everybody`` that reads its topics."""
     with Ends.of(config, link) as ends:
         try:
-            found: list[View] = ends.loop.run(survey, ends, link.sync.groups, only)
+            found: list[View] = ends.loop.run(survey, ends, link.sync.groups, only, None, everybody)
         except kerrors.KafkaError as error:
             raise explained(ends, error) from error
         return found
+
+
+def named_views(config: Config, link: Link, names: Collection[str]) -> list[View]:
+    """The groups of these names, translated; ``DataError`` if one of them has no position of the link's topics, or may not be read."""
+    found = views(config, link, names)
+    missing = sorted(set(names) - {view.group for view in found})
+    if missing:
+        raise DataError(
+            f"group {', '.join(missing)} has committed no offset of a topic of link {link.name} at site {link.source}"
+        )
+    for view in found:
+        if view.trouble:
+            raise DataError("\n".join((f"group {view.group}: {view.trouble.words}", *view.trouble.needs)))
+    return found
 
 
 def sync(
@@ -72,6 +89,8 @@ async def move_groups(ends: Ends) -> list[Moved]:
     moved: dict[str, Moved] = {}
     wanted: dict[str, dict[Partition, Committed]] = {}
     for view in await survey(ends, everybody):
+        if view.kind == MISSING:
+            continue
         told = moved[view.group] = Moved(view.group)
         if view.left or view.trouble:
             told.left = len(view.rows)
@@ -84,7 +103,6 @@ async def move_groups(ends: Ends) -> list[Moved]:
                 told.left += 1
                 told.reasons.append(f"{place}: {row.reason}")
             elif row.moves:
-                told.written += 1
                 wanted.setdefault(view.group, {})[row.target, row.partition] = row.order
             else:
                 told.kept += 1
@@ -92,12 +110,12 @@ async def move_groups(ends: Ends) -> list[Moved]:
                     told.reasons.append(
                         f"{place}: at {row.before.offset} there, which is further than {row.position.offset}; never moved back"
                     )
-    for group, why in (await write_in_turns(ends.target, wanted, rewind=False)).items():
+    for group, result in (await write_in_turns(ends.target, wanted, rewind=False)).items():
         told = moved[group]
-        refused = why.partitions or told.written
-        told.written, told.left = told.written - refused, told.left + refused
-        told.reasons.append(why.words)
-        told.needs = why.needs
+        told.written, told.kept, told.left = result.written, told.kept + len(result.kept), told.left + result.refused
+        if result.trouble:
+            told.reasons.append(result.trouble.words)
+            told.needs = result.trouble.needs
     return list(moved.values())
 
 
@@ -110,7 +128,7 @@ async def reset(
 ) -> list[dict[str, Any]]:
     """Set where a group goes on: a time in milliseconds, ``earliest`` or ``latest``."""
     site = cluster.site.name
-    _refuse_own(group)
+    refuse_own(group)
     before = (await offsets_of_groups(cluster, [group]))[group]
     if isinstance(before, type):
         raise DataError(f"site {site}: group {group}: {before.__name__.removesuffix('Error')}")
@@ -132,9 +150,9 @@ async def reset(
             raise DataError(f"site {site} does not tell the offset of {key[0]}[{key[1]}]: {offset.__name__}")
         wanted[key] = Committed(offset, "")
     if not dry_run:
-        refused = await write_in_turns(cluster, {group: wanted}, rewind=True)
-        if group in refused:
-            raise DataError(f"group {group}: {refused[group].words}")
+        trouble = (await write_in_turns(cluster, {group: wanted}, rewind=True))[group].trouble
+        if trouble:
+            raise DataError(f"group {group}: {trouble.words}")
     return [
         {
             "topic": topic,
@@ -146,7 +164,7 @@ async def reset(
     ]
 
 
-def _refuse_own(group: str) -> None:
+def refuse_own(group: str) -> None:
     if is_internal(group):
         raise DataError(f"group {group} keeps a link's progress; isthmus reset moves that")
 
@@ -158,22 +176,7 @@ async def committed_entries(cluster: Cluster, groups: Collection[str] | None) ->
     for group, offsets in (await offsets_of_groups(cluster, names)).items():
         if isinstance(offsets, type):
             raise DataError(f"site {cluster.site.name}: group {group}: {offsets.__name__.removesuffix('Error')}")
+        if groups and not offsets:
+            raise DataError(f"group {group} has committed no offset at site {cluster.site.name}")
         entries += [Entry(group, topic, p, c.offset, c.metadata) for (topic, p), c in offsets.items()]
     return sorted(entries)
-
-
-async def write_entries(cluster: Cluster, entries: Sequence[Entry], rewind: bool) -> list[dict[str, Any]]:
-    """Write positions, group by group; what became of each group."""
-    wanted: dict[str, dict[Partition, Committed]] = {}
-    for entry in entries:
-        _refuse_own(entry.group)
-        wanted.setdefault(entry.group, {})[entry.topic, entry.partition] = Committed(entry.offset, entry.metadata)
-    refused = await write_in_turns(cluster, wanted, rewind)
-    return [
-        {
-            "group": name,
-            "partitions": len(offsets),
-            "error": "; ".join((refused[name].words, *refused[name].needs)) if name in refused else "",
-        }
-        for name, offsets in sorted(wanted.items())
-    ]

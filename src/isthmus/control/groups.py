@@ -1,12 +1,14 @@
 """Consumer groups: a group that read at the source goes on at the destination with the next record that it has not read.
 
-Read both sides -> translate (translation.py, two_way.py, foreign.py) -> plan -> apply.
+Read both sides -> translate (translation.py, two_way.py, foreign.py) -> plan -> apply (group_writes.py).
 
 Invariants:
 - a position is written only while the group has no member at the destination. The broker is the judge: it refuses a commit
   without a member to a group that has some, also when one has joined since we looked;
 - a position is never moved back. What the destination has committed is read again right before writing;
 - what is left alone has its reason: of a group, or of one of its partitions;
+- a position never comes before the records: where nothing of a partition is copied yet, it waits for them. A consumer that
+  started at the beginning of what is to come would read all of it again;
 - a site's own groups (`_isthmus.*`) are never touched.
 """
 
@@ -21,52 +23,37 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus.config import Link, is_internal
-from isthmus.config.patterns import is_pattern
+from isthmus.config.patterns import is_pattern, matches_any
 from isthmus.config.sync_groups import SyncGroups
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.foreign import Inquiry, positions
+from isthmus.control.group_writes import Trouble, trouble_of, write_in_turns
 from isthmus.control.map_records import MapRecords
 from isthmus.control.opposite import Brought, Meeting, Opposite, brought, changed_topic, progress_of
-from isthmus.control.rights import right
 from isthmus.control.topics import Topic, discover
 from isthmus.control.translation import Position, Target, by_map, maps_between
 from isthmus.engine import state
-from isthmus.kafka.cluster import Cluster, TopicInfo
-from isthmus.kafka.groups import (
-    HAS_MEMBERS,
-    Error,
-    Group,
-    Offsets,
-    commit_offsets_of_groups,
-    list_groups,
-    offsets_of_groups,
-)
+from isthmus.kafka.cluster import TopicInfo
+from isthmus.kafka.groups import Error, Group, Offsets, list_groups, offsets_of_groups
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
 
-# Groups whose positions at the destination are read, compared and written together: what has been read is some
-# hundred milliseconds old when it is relied on.
-GROUPS_AT_ONCE = 200
 # The kinds of groups whose state is committed offsets and nothing else.
 KINDS = ("classic", "consumer")
-# The kind of a group that we may not see.
-HIDDEN = "hidden"
+# The kinds of groups that are asked for by name and not listed: one that we may not see, and one that is not there.
+HIDDEN, MISSING = "hidden", "missing"
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """What a site said no to, and the ACL that is missing, if one is."""
+class Left(Change):
+    """A group, or one of its partitions, that is left for now: something stays to be done, later or by somebody."""
 
-    words: str
-    needs: tuple[str, ...] = ()
-    # Of a commit: how many partitions it concerns; 0 is all of the group's.
-    partitions: int = 0
+    __slots__ = ()
 
 
 @dataclass(slots=True)
 class Row:
-    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position. One that ``waits`` is for
-    a topic that is not there yet: it comes with the records."""
+    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position. One that ``waits`` is of
+    a partition that has no copies yet: it comes with the records."""
 
     topic: str
     partition: int
@@ -98,6 +85,7 @@ class Row:
             "method": self.position.method if self.position else None,
             "exact": self.position.exact if self.position else None,
             "copied": self.position.copied if self.position else None,
+            "lands_on": self.position.lands_on if self.position else None,
             "committed_there": self.before.offset if self.before else None,
             "reason": self.reason,
         }
@@ -115,13 +103,23 @@ class View:
     left: str = ""
     trouble: Trouble | None = None
 
+    @property
+    def why_left(self) -> str:
+        """Why nothing of it is written; empty if it follows."""
+        return self.left or (self.trouble.words if self.trouble else "")
+
+    @property
+    def to_write(self) -> int:
+        """How many positions are to be written at the destination."""
+        return 0 if self.why_left else sum(row.moves for row in self.rows)
+
     def to_json(self) -> dict[str, Any]:
         return {
             "group": self.group,
             "kind": self.kind,
             "state": self.state,
             "state_there": self.there,
-            "left": self.left or (self.trouble.words if self.trouble else ""),
+            "left": self.why_left,
             "partitions": [row.to_json() for row in self.rows],
         }
 
@@ -145,8 +143,8 @@ class Groups:
 
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
         todo = [change for change in changes if change.to_do]
-        refused = await write_in_turns(ends.target, {change.name: change.order for change in todo}, rewind=False)
-        troubles = [(change, refused.get(change.name, Trouble(""))) for change in todo]
+        told = await write_in_turns(ends.target, {change.name: change.order for change in todo}, rewind=False)
+        troubles = [(change, told[change.name].trouble or Trouble("")) for change in todo]
         return [Outcome(change, trouble.words, trouble.needs) for change, trouble in troubles]
 
 
@@ -166,24 +164,33 @@ class Known:
 
 
 async def survey(
-    ends: Ends, options: SyncGroups, only: Collection[str] | None = None, known: Known | None = None
+    ends: Ends,
+    options: SyncGroups,
+    only: Collection[str] | None = None,
+    known: Known | None = None,
+    everybody: bool = False,
 ) -> list[View]:
-    """All groups that follow the link's data, translated; of those that ``only`` names, also what is left alone.
+    """All groups that follow the link's data, translated; of those that ``only`` names, also what is left alone. With
+    ``everybody`` also those that read the link's topics and that the configuration leaves out, with the reason.
 
-    Changes nothing.
+    A group that the configuration names and that does not exist is a view, too: of the kind ``MISSING``. Changes nothing.
     """
     here, there = await list_groups(ends.source), await list_groups(ends.target)
     named = only if only is not None else [e for e in options.include if not is_pattern(e) and options.matches(e)]
-    views = await _hidden(ends, set(named) - here.keys())
+    views = await _not_listed(ends, set(named) - here.keys(), missing_too=only is None)
     for name, group in sorted(here.items()):
-        if is_internal(name) or (name not in only if only is not None else not options.matches(name)):
+        outside = "" if only is not None else _does_not_follow(name, options)
+        if is_internal(name) or (only is not None and name not in only):
+            continue
+        if outside and not (everybody and group.kind in KINDS):
             continue
         twin = there.get(name)
         view = View(name, group.kind, group.state, twin.state if twin else "")
-        view.left = _left_alone(group, twin, options.only_empty and only is None)
+        view.left = outside or _left_alone(group, twin, options.only_empty and only is None)
         views.append(view)
-    if not views:  # a link that no group reads from is looked at often, and should cost next to nothing
-        return []
+    # A link that no group reads from is looked at often, and should cost next to nothing.
+    if all(view.kind == MISSING for view in views):
+        return views
     others = await brought(ends)
     topics = await _topics(ends, others)
     wanted = [view.group for view in views if view.kind in KINDS]
@@ -200,13 +207,16 @@ async def survey(
     return views
 
 
-async def _hidden(ends: Ends, names: Collection[str]) -> list[View]:
-    """Groups that are asked for by name and not listed because we may not see them; those that do not exist are nobody's."""
+async def _not_listed(ends: Ends, names: Collection[str], missing_too: bool) -> list[View]:
+    """Groups that are asked for by name and not listed: we may not see them, or they do not exist."""
     found = []
-    for name, offsets in (await offsets_of_groups(ends.source, sorted(n for n in names if not is_internal(n)))).items():
+    asked = sorted(name for name in names if not is_internal(name))
+    for name, offsets in sorted((await offsets_of_groups(ends.source, asked)).items()):
         if isinstance(offsets, type) and issubclass(offsets, kerrors.GroupAuthorizationFailedError):
-            trouble = _trouble(offsets, ends.source, "DESCRIBE", name)
+            trouble = trouble_of(offsets, ends.source, "DESCRIBE", name)
             found.append(View(name, HIDDEN, "", "", trouble=trouble))
+        elif missing_too and offsets == {}:
+            found.append(View(name, MISSING, "", "", left=f"no such group at site {ends.source.site.name}"))
     return found
 
 
@@ -226,6 +236,13 @@ async def _topics(ends: Ends, others: Sequence[Brought]) -> dict[str, Topic]:
     return topics
 
 
+def _does_not_follow(name: str, options: SyncGroups) -> str:
+    """Why the configuration leaves a group of this name where it is; empty if it follows."""
+    if options.matches(name):
+        return ""
+    return f"sync.groups.{'exclude' if matches_any(options.include, name) else 'include'} leaves it out"
+
+
 def _left_alone(group: Group, there: Group | None, only_empty: bool) -> str:
     if group.kind not in KINDS:
         return f"a {group.kind} group keeps more than offsets, which cannot be carried over"
@@ -242,35 +259,16 @@ def _take_offsets(
     view: View, topics: Mapping[str, Topic], here: Offsets | Error, there: Offsets | Error, ends: Ends
 ) -> None:
     if isinstance(here, type):
-        view.trouble = _trouble(here, ends.source, "DESCRIBE", view.group)
+        view.trouble = trouble_of(here, ends.source, "DESCRIBE", view.group)
         return
     ours = sorted((key, value) for key, value in here.items() if key[0] in topics)
     if ours and isinstance(there, type):
-        view.trouble = _trouble(there, ends.target, "DESCRIBE", view.group)
+        view.trouble = trouble_of(there, ends.target, "DESCRIBE", view.group)
         return
     for (topic, partition), committed in ours:
         target = topics[topic].target
         before = there.get((target, partition)) if isinstance(there, dict) else None
         view.rows.append(Row(topic, partition, committed, target, before=before))
-
-
-def _trouble(error: Error, cluster: Cluster, operation: str, group: str, topics: Iterable[str] = ()) -> Trouble:
-    site, name = cluster.site, error.__name__.removesuffix("Error")
-    if issubclass(error, kerrors.GroupAuthorizationFailedError):
-        needs = (str(right(site, operation, "group", group)),)
-        return Trouble(f"site {site.name}: not authorised for the group", needs)
-    if issubclass(error, kerrors.TopicAuthorizationFailedError):
-        return Trouble(
-            f"site {site.name}: not authorised for the topic",
-            tuple(str(right(site, "READ", "topic", topic)) for topic in sorted(set(topics))),
-        )
-    if error in HAS_MEMBERS:
-        return Trouble(f"site {site.name}: the group has members there now ({name}); it is left to them")
-    if issubclass(error, kerrors.OffsetMetadataTooLargeError):
-        return Trouble(
-            f"site {site.name}: the offset's metadata is longer than offset.metadata.max.bytes there; raise it"
-        )
-    return Trouble(f"site {site.name}: {name}")
 
 
 async def _translate(
@@ -307,25 +305,28 @@ async def _translate(
             bad = end if isinstance(start, int) else start
             _refuse(some, f"the destination does not tell its log's ends: {getattr(bad, '__name__', bad)}")
     two_way = await known.opposite.meetings(ends, others, places, ids, maps, bounds)
+    own = {key: found for key in bounds if (found := progress.get(places[key])) and found.source_topic == key[0]}
+    copied = own.keys() | maps.keys() | {k for k, m in two_way.items() if isinstance(m, Meeting) and m.both.has_copies}
+    early = await _waiting(ends, {key: target for key, target in bounds.items() if key not in copied})
     foreign: list[tuple[Row, Inquiry]] = []
     for key, target in bounds.items():
-        some, owned, meeting = by_partition[key], progress.get(places[key]), two_way.get(key)
+        some, owned, meeting = by_partition[key], own.get(key), two_way.get(key)
+        count, count_there = len(topics[key[0]].source.partitions), len(targets[places[key][0]].partitions)
         offsets = [row.committed.offset for row in some]
-        if owned is not None and owned.source_topic != key[0]:
-            owned = None
         if owned is not None and (changed := changed_topic(owned, *ids[key])):
             _refuse(some, changed)
         elif isinstance(meeting, str):
             _refuse(some, meeting)
+        elif key in early and (meeting is not None or count == count_there):
+            _refuse(some, f"nothing of {key[0]}[{key[1]}] is copied yet; the position follows its records", waits=True)
         elif isinstance(meeting, Meeting):
             _place(some, meeting.both.positions(offsets, meeting.limit, target))
         elif owned is not None or key in maps:
             _place(some, by_map(maps.get(key), target, offsets))
-        elif len(topics[key[0]].source.partitions) != len(targets[places[key][0]].partitions):
+        elif count != count_there:
             _refuse(
                 some,
-                f"{len(topics[key[0]].source.partitions)} partitions at the source and "
-                f"{len(targets[places[key][0]].partitions)} at the destination, and this link has not copied it: whatever "
+                f"{count} partitions at the source and {count_there} at the destination, and this link has not copied it: whatever "
                 "did may have dealt records to other partitions",
             )
         else:
@@ -339,14 +340,30 @@ async def _translate(
             row.reason = answer
 
 
+async def _waiting(ends: Ends, uncopied: Mapping[Partition, Target]) -> set[Partition]:
+    """Of partitions that the link has copied nothing of, those whose records are still to come: there are some at the source, open
+    transactions included, and none at the destination. Where the source has none, nothing could be read again."""
+    keys = [k for k, there in uncopied.items() if there.start >= there.end and ends.link.topics.matches(k[0])]
+    if not keys:
+        return set()
+    first = await list_offsets(ends.source, dict.fromkeys(keys, EARLIEST))
+    last = await list_offsets(ends.source, dict.fromkeys(keys, LATEST), committed_only=False)
+    found = set()
+    for key in keys:
+        start, end = first[key], last[key]
+        if isinstance(start, int) and isinstance(end, int) and start < end:
+            found.add(key)
+    return found
+
+
 def _place(rows: Iterable[Row], found: Iterable[Position]) -> None:
     for row, position in zip(rows, found, strict=True):
         row.position = position
 
 
-def _refuse(rows: Iterable[Row], reason: str) -> None:
+def _refuse(rows: Iterable[Row], reason: str, waits: bool = False) -> None:
     for row in rows:
-        row.reason = reason
+        row.reason, row.waits = reason, waits
 
 
 def _unfit(row: Row, source: TopicInfo, target: TopicInfo | None) -> str:
@@ -370,7 +387,8 @@ def _unfit(row: Row, source: TopicInfo, target: TopicInfo | None) -> str:
 def _changes(view: View) -> list[Change]:
     """What becomes of a group, and a line of its own for each partition that should move and cannot."""
     if view.left:
-        return [Change("groups", view.group, "keep", view.left)]
+        kind = Change if view.state == "Dead" else Left
+        return [kind("groups", view.group, "keep", view.left, loud=view.kind == MISSING)]
     if view.trouble:
         return [Change("groups", view.group, "blocked", view.trouble.words, needs=view.trouble.needs)]
     changes: list[Change] = []
@@ -394,48 +412,6 @@ def _changes(view: View) -> list[Change]:
         why = f"{ahead} partition{'s are' if ahead > 1 else ' is'} further at the destination" if ahead else "in place"
         changes.append(Change("groups", view.group, "keep", why))
     return changes + [
-        Change("groups", f"{view.group} {row.target}[{row.partition}]", "keep" if row.waits else "blocked", row.reason)
+        Left("groups", f"{view.group} {row.target}[{row.partition}]", "keep" if row.waits else "blocked", row.reason)
         for row in stuck
     ]
-
-
-# -- writing ------------------------------------------------------------------------------------------------------
-
-
-Positions = Mapping[Partition, Committed]
-
-
-async def write_in_turns(target: Cluster, wanted: Mapping[str, Positions], rewind: bool) -> dict[str, Trouble]:
-    """Commit these positions for groups without members; which groups were refused, and why.
-
-    Unless ``rewind``, what is not ahead of the position that is there at this moment is left out.
-    """
-    refused: dict[str, Trouble] = {}
-    names = sorted(wanted)
-    for at in range(0, len(names), GROUPS_AT_ONCE):
-        refused |= await _write(target, {name: wanted[name] for name in names[at : at + GROUPS_AT_ONCE]}, rewind)
-    return refused
-
-
-async def _write(target: Cluster, wanted: Mapping[str, Positions], rewind: bool) -> dict[str, Trouble]:
-    refused: dict[str, Trouble] = {}
-    writing: dict[str, Positions] = dict(wanted)
-    if not rewind:
-        now = await offsets_of_groups(target, wanted)
-        for group, offsets in wanted.items():
-            there = now[group]
-            if isinstance(there, type):
-                refused[group] = _trouble(there, target, "DESCRIBE", group)
-                writing.pop(group)
-            else:
-                writing[group] = {k: v for k, v in offsets.items() if k not in there or there[k].offset < v.offset}
-    for group, answer in (await commit_offsets_of_groups(target, writing)).items():
-        if isinstance(answer, type):
-            refused[group] = _trouble(answer, target, "READ", group, (topic for topic, _ in writing[group]))
-        elif answer:
-            found = [_trouble(error, target, "READ", group, [topic]) for (topic, _), error in sorted(answer.items())]
-            where = ", ".join(f"{topic}[{p}]" for topic, p in sorted(answer))
-            words = "; ".join(dict.fromkeys(each.words for each in found))
-            needs = tuple(dict.fromkeys(need for each in found for need in each.needs))
-            refused[group] = Trouble(f"{where}: {words}; its other partitions are written", needs, len(answer))
-    return refused

@@ -46,12 +46,25 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a group goes on at the destination. ``exact``: at that very record; ``copied``: a record stands there."""
+    """Where a group goes on at the destination. ``exact``: at the copy of the very record that it would have read next;
+    ``copied``: a record stands there. One that is not exact is no less right: where that record is none (a hole, an aborted
+    transaction, the end of the log), the group goes on at what comes next."""
 
     offset: int
     method: Method
     exact: bool
     copied: bool
+
+    @property
+    def lands_on(self) -> str:
+        """What the group reads first at this place, in words, compared with what it would have read next at the source."""
+        if self.exact:
+            return "that record"
+        if self.method == "two-way":  # of all that it has not read, in the order of the destination
+            return "the first unread"
+        if not self.copied:
+            return "the end"
+        return "at or before" if self.method == "timestamp" else "the next record"
 
 
 def maps_between(

@@ -58,6 +58,11 @@ class TwoWay:
         return found[found[:, 0] < found[:, 1]]
 
     @property
+    def has_copies(self) -> bool:
+        """Whether either link has copied a record of it."""
+        return bool(self._maps)
+
+    @property
     def known(self) -> int:
         return self._known
 

@@ -132,3 +132,23 @@ def test_files_are_read_as_they_were_written(entries: list[Entry]) -> None:
 def test_files_that_are_wrong_say_where(text: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_entries(text)
+
+
+# -- what is told of a position -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("position", "words"),
+    [
+        (Position(7, "map", True, True), "that record"),
+        (Position(7, "map", False, True), "the next record"),
+        (Position(7, "map", False, False), "the end"),
+        (Position(7, "header", False, True), "the next record"),
+        (Position(7, "timestamp", False, True), "at or before"),
+        (Position(7, "timestamp", False, False), "the end"),
+        (Position(7, "two-way", True, True), "that record"),
+        (Position(7, "two-way", False, False), "the first unread"),
+    ],
+)
+def test_what_it_lands_on(position: Position, words: str) -> None:
+    assert position.lands_on == words
