@@ -17,6 +17,7 @@ from links import (
     Answer,
     Run,
     Setup,
+    changed,
     compare,
     create_topic,
     new_name,
@@ -31,7 +32,7 @@ from links import (
     wait_for,
     wait_for_records,
 )
-from readers import commit, committed, read_on
+from readers import commit, committed, member, read_on
 
 from isthmus.control.keep import Keeper
 from isthmus.sandbox import KafkaSite
@@ -108,10 +109,10 @@ def test_trouble_with_one_resource_leaves_the_others(east: KafkaSite, west: Kafk
     assert not keeper._thread.is_alive()
 
 
-def migrate(setup: Setup) -> Answer:
-    program = Path(sys.executable).with_name("isthmus")
+def migrate(setup: Setup, *arguments: str, for_people: bool = False) -> Answer:
+    program, form = Path(sys.executable).with_name("isthmus"), [] if for_people else ["--json"]
     done = subprocess.run(
-        [str(program), "migrate", setup.link, "--json", "--config", str(setup.path)],
+        [str(program), "migrate", setup.link, *arguments, *form, "--config", str(setup.path)],
         capture_output=True,
         text=True,
         timeout=180,
@@ -155,3 +156,30 @@ def test_a_whole_migration(east: KafkaSite, west: KafkaSite, unique_topic: Name)
     refused = migrate(setup)
     assert refused.code == 21, refused
     assert "counts" not in refused.document
+
+
+def test_a_migration_that_leaves_groups_is_not_done(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    """What stays to be done is in the report and in the exit code: readers that are still there, and names that are wrong."""
+    topic, busy, typo = create_topic(east, unique_topic("left-behind")), unique_topic("busy"), unique_topic("typo")
+    produce(east, topic, numbered(20))
+    commit(east, busy, {(topic, 0): 15})
+    setup = one_link(east, west, [topic], sync={"groups": [busy, typo]})
+    with member(east, busy, topic):
+        answer = migrate(setup)
+        told = migrate(setup, "--no-count", for_people=True)
+    assert answer.code == 20, answer
+    report = answer.document
+    assert (report["done"], report["groups"]) == (False, [])
+    assert {row["name"]: row["why"] for row in report["groups_left"]} == {
+        busy: "it has members at the source (Stable) and only_empty is set",
+        typo: f"no such group at site {east.name}",
+    }
+    assert told.code == 20, told
+    for row in report["groups_left"]:
+        assert f"{row['name']}: {row['why']}" in told.out
+    assert "0 groups moved, 2 left;" in told.err.splitlines()[-1]
+    assert committed(west, busy, topic).offset < 0
+    # The reader is gone, the name is mended: now it is done.
+    again = migrate(changed(setup, sync={"groups": [busy]}))
+    assert (again.code, again.document["done"], again.document["groups_left"]) == (0, True, [])
+    assert [value.split()[1] for value in read_on(west, busy, topic)[0]] == [b"%d" % n for n in range(15, 20)]

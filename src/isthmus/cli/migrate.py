@@ -29,15 +29,18 @@ def migrate(
     """Migrate what a link copies: plan, apply, copy until caught up, move consumer groups, count, report.
 
     It can be given again at any time: what is done is not done twice, and what was written since is copied. Exits with 0
-    when all is there, 6 when counts differ, 21 when something should change and cannot; and like `isthmus run` when
-    copying fails.
+    when all is there, 6 when counts differ, 21 when something should change and cannot, 20 when consumer groups were left
+    and stay to be moved (they still have members, say); and like `isthmus run` when copying fails.
     """
     loaded = load(config)
     (chosen,) = chosen_links(loaded, [link])
-    from isthmus.cli.changes import BLOCKED, missing_rights, show_outcomes, show_plan, show_rights
+    from isthmus.cli.changes import BLOCKED, CHANGES, missing_rights, show_outcomes, show_plan, show_rights
+    from isthmus.cli.group_tables import show_left
     from isthmus.cli.run import View, stop_on_signals
     from isthmus.control.count import count_link
     from isthmus.control.ends import Ends
+    from isthmus.control.groups import Left
+    from isthmus.control.meter import group_of
     from isthmus.control.resources import apply_link
     from isthmus.engine.runner import Runner
 
@@ -46,7 +49,7 @@ def migrate(
 
     step("plan and apply")
     said, outcomes = apply_link(loaded, chosen, only=("topics", "configs", "acls", "schemas"))
-    told = [change for change in said if change.action != "keep" or change.diff]
+    told = [change for change in said if change.told]
     if not json:
         if told:
             show_plan(chosen, told, everything=True)
@@ -75,11 +78,13 @@ def migrate(
         (state,) = runner.run(until_caught_up=True)
     report["lag"] = state.lag
     step("consumer groups")
-    left, moved = apply_link(loaded, chosen, only=("groups",))
+    rest, moved = apply_link(loaded, chosen, only=("groups",))
+    left = [change for change in rest if isinstance(change, Left) or change.action == "blocked"]
     report["groups"] = [outcome.to_json() for outcome in moved]
-    report["groups_left"] = [change.to_json() for change in left if change.action != "keep" or change.diff]
+    report["groups_left"] = [change.to_json() for change in left]
     if not json:
         show_outcomes(moved)
+        show_left(left)
     counts = []
     if count:
         step("count records on both sides")
@@ -91,13 +96,13 @@ def migrate(
     wrong = [each for each in counts if not each.explained]
     failed = [outcome for outcome in (*outcomes, *moved) if not outcome.done]
     blocked = [change for change in (*said, *left) if change.action == "blocked"]
-    report["done"] = not (wrong or failed or blocked)
+    report["done"] = not (wrong or failed or blocked or left)
     if json:
         output.emit(report, json_mode=True)
     total = sum(each.destination for each in counts)
     step(
-        f"{len(counts)} topics, {total} records counted, {sum(o.done for o in moved)} groups moved; "
-        f"{len(wrong)} counts differ, {len(failed)} changes failed, {len(blocked)} blocked"
+        f"{len(counts)} topics, {total} records counted, {sum(o.done for o in moved)} groups moved, "
+        f"{len({group_of(change.name) for change in left})} left; {len(wrong)} counts differ, {len(failed)} changes failed, {len(blocked)} blocked"
     )
     if wrong:
         if json:
@@ -105,3 +110,5 @@ def migrate(
         raise DataError(f"counts differ in {', '.join(each.topic for each in wrong[:5])}; the reasons are above")
     if failed or blocked:
         raise typer.Exit(BLOCKED)
+    if left:
+        raise typer.Exit(CHANGES)
