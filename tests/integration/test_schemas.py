@@ -366,6 +366,9 @@ def test_records_carry_the_ids_of_the_destination(
         (None, b"plain text"),
     ]
     assert versions(west, f"{topic}-value") == [1, 2], "the late one came in its place"
+    assert links.status(setup)["schema_ids"] == {"translated": 4, "not_schema": 2, "malformed": 1, "unknown": 0}
+    shown = links.isthmus(setup, "status").out
+    assert "schema ids under the newest lease: 4 translated, 2 no schema payload, 1 malformed" in shown
 
 
 @pytest.mark.parametrize("policy", ["stop", "pass", "skip"])

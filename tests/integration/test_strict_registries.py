@@ -26,12 +26,14 @@ from isthmus.config import Registry
 from isthmus.control.change import Diff
 from isthmus.control.ends import Ends
 from isthmus.control.memory import recall, remember
+from isthmus.control.meter import METER
 from isthmus.control.registry import RegistryClient
 from isthmus.control.resources import apply_link
 from isthmus.control.schema_guard import left_lifted
 from isthmus.engine.check import check_live
 from isthmus.errors import AuthenticationFailed, ConnectionFailed
 from isthmus.sandbox import KafkaSite
+from isthmus.web.metrics import Exporter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -341,6 +343,29 @@ def test_what_others_have_registered_is_not_overridden(
     assert (versions(west, "own"), west.levels) == ([1, 2, 3], {"own": "NONE"})
 
 
+def test_a_level_over_what_others_have_registered_is_theirs(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    """A level of the source is not copied over one that guards somebody else's versions; one that the link has set goes on to follow."""
+    east, west = pair
+    register(west, "own", B)
+    west.levels["own"] = "FULL_TRANSITIVE"
+    for subject in ("own", "ours"):
+        register(east, subject, A)
+        east.levels[subject] = "NONE"
+    setup = linked(east_and_west, east, west, "/.*/")
+    assert plan(setup)["own"].why.endswith("that the source does not have, and keeps its compatibility level")
+    assert applied(setup) == {"own": "grow", "ours": "create"}
+    assert west.levels == {"own": "FULL_TRANSITIVE", "ours": "NONE"}
+    register(west, "ours", B)
+    east.levels["ours"] = "FULL"
+    assert applied(setup) == {"ours": "alter"}
+    assert west.levels == {"own": "FULL_TRANSITIVE", "ours": "FULL"}
+    level = METER.levels()[setup.link]
+    assert (level.done["set"], level.errors, level.applies) == (2, 0, 2)
+    assert 0 < level.apply_seconds < METER.resources()[setup.link, "schemas"].apply_seconds
+
+
 def test_copies_of_what_the_link_leaves_out_are_copies(
     east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
 ) -> None:
@@ -433,6 +458,9 @@ def test_a_registry_that_fails(east_and_west: Sites, pair: tuple[StrictRegistry,
     west.failing = 10**6
     started = time.monotonic()
     (blocked,) = plan(setup).values()
+    told = Exporter().text()
+    assert f'isthmus_control_errors_total{{link="{setup.link}",resource="schemas"}} 1\n' in told
+    assert f'isthmus_control_blocked{{link="{setup.link}",resource="schemas"}} 1\n' in told
     assert blocked.action == "blocked"
     assert "503" in blocked.why
     assert west.url in blocked.why

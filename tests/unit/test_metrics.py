@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import urllib.error
 import urllib.request
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from isthmus.cli.link_table import link_table
 from isthmus.config import loads
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.meter import Meter
+from isthmus.engine.report import Reports, SlotReport
 from isthmus.engine.snapshot import LinkState, PartitionState
 from isthmus.errors import ConfigError, UsageError
 from isthmus.web.metrics import MOST_MARKS, Exporter, LagClock
@@ -72,6 +76,9 @@ def counted() -> Meter:
         "schemas", "s", "create", "", (Diff("version 1", None, "AVRO"), Diff("compatibility", None, "FULL"))
     )
     meter.applied("l", "schemas", [Outcome(subject)], 0.1)
+    meter.applied("l", "schemas", [Outcome(subject, "refused")], 0.1)  # its versions were, so no level was tried
+    meter.set_level("l", True, 0.02)
+    meter.set_level("l", False, 0.03)
     return meter
 
 
@@ -98,10 +105,69 @@ def test_what_is_told() -> None:
     assert told['redpanda_lag{link="l",topic="t",partition="0"}'] == 5
     assert told['redpanda_migrator_cg_offset_commit_latency_ns_sum{link="l",group="g 1"}'] == 5e8
     assert told['redpanda_migrator_sr_schemas_created_total{link="l"}'] == 1
+    assert told['redpanda_migrator_sr_schema_create_errors_total{link="l"}'] == 1
+    for ours, theirs, unit in (
+        ("isthmus_compatibility_update", "redpanda_migrator_sr_compatibility_update", 1e9),
+        ("isthmus_group_translation", "redpanda_migrator_cg_offset_translation", 1e9),
+    ):
+        labels = '{link="l"}' if "compat" in ours else '{link="l",group="g 1"}'
+        assert told[f"{ours}_errors_total{labels}"] == told[f"{theirs}_errors_total{labels}"] == 1
+        assert told[f"{ours}_seconds_count{labels}"] == told[f"{theirs}_latency_ns_count{labels}"] == 2
+        seconds, nanos = told[f"{ours}_seconds_sum{labels}"], told[f"{theirs}_latency_ns_sum{labels}"]
+        assert seconds == pytest.approx(nanos / unit)
+    assert told['isthmus_compatibility_updates_total{link="l"}'] == 1
     assert told['redpanda_migrator_sr_compatibility_updates_total{link="l"}'] == 1
+    assert told['isthmus_compatibility_update_seconds_sum{link="l"}'] == pytest.approx(0.05)
     plain = Exporter(meter=counted())
     plain.take([state])
     assert "redpanda" not in plain.text()
+
+
+def test_a_comparison_that_cannot_be_made_is_an_error() -> None:
+    """A registry that is down: one blocked change in each plan, which a gauge alone would show as it stands only now."""
+    meter = Meter()
+    down = Change("schemas", "*", "blocked", "no use")
+    for changes in ([down], [down], [Change("schemas", "s", "blocked", "refused"), Change("schemas", "t", "keep", "")]):
+        meter.planned("l", "schemas", changes, 0.1)
+    told = samples(Exporter(meter=meter).text())
+    assert told['isthmus_control_errors_total{link="l",resource="schemas"}'] == 2
+    assert told['isthmus_control_blocked{link="l",resource="schemas"}'] == 1
+
+
+def test_what_the_rule_of_schema_ids_met() -> None:
+    """Tasks count from nothing under each lease; the metric grows all the same, and is of this run."""
+    reports = Reports()
+
+    def report(slot: int, run: str, lease: int, **met: int) -> None:
+        reports.take([SlotReport(slot, run, lease, 0, 0, 0, 0, 0, 0, schema_ids=met).record()])
+
+    report(0, "before", 1, translated=99, malformed=9)
+    report(0, "now", 2, translated=5, malformed=0)
+    report(1, "now", 2, translated=7, malformed=1)
+    report(0, "now", 2, translated=6, malformed=2)  # goes on
+    report(0, "now", 3, translated=1, malformed=0)  # the next lease
+    report(0, "now", 3, translated=0, malformed=0)  # the same one, repeated
+    report(0, "now", 3, translated=2, malformed=0)
+    assert reports.schema_ids["now"] == {"translated": 6 + 7 + 1 + 2, "malformed": 3}
+    state = LinkState("l", "east", "west", "running", schema_ids={"translated": 9, "malformed": 1, "unknown": 0})
+    state.schema_ids_watched = dict(reports.schema_ids["now"])
+    exporter = Exporter()
+    exporter.take([state])
+    told = samples(exporter.text())
+    assert told['isthmus_schema_ids_total{link="l",met="translated"}'] == 16
+    assert told['isthmus_schema_ids_total{link="l",met="malformed"}'] == 3
+    assert state.to_json()["schema_ids"] == {"translated": 9, "malformed": 1, "unknown": 0}
+    assert shown(state) == ["schema ids under the newest lease: 9 translated, 1 malformed"]
+    state.schema_ids = {"translated": 0, "malformed": 0}
+    assert shown(state) == []
+
+
+def shown(state: LinkState) -> list[str]:
+    """Lines about schema ids in the table for people."""
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(link_table([state]))
+    return [line.strip() for line in captured.get().splitlines() if "schema ids" in line]
 
 
 def get(port: int, path: str = "/metrics", **headers: str) -> tuple[int, str, str]:

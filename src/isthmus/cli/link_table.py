@@ -28,6 +28,15 @@ def summary(state: LinkState) -> str:
     )
 
 
+_MET = {"translated": "translated", "not_schema": "no schema payload", "malformed": "malformed", "unknown": "unknown"}
+
+
+def schema_ids(state: LinkState) -> str:
+    """What the rule of this name met, in keys and values."""
+    met = ", ".join(f"{count} {_MET.get(name, name)}" for name, count in state.schema_ids.items() if count)
+    return f"schema ids under the newest lease: {met}"
+
+
 def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
@@ -65,6 +74,8 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
         hidden = len(state.partitions) - len(shown)
         if hidden:
             parts.append(Text(f"  and {hidden} quieter partitions"))
+        if any(state.schema_ids.values()):
+            parts.append(Text(f"  {schema_ids(state)}"))
         parts += [Text(f"  {_told(p)}", style="red") for p in state.faults[:5]]
         parts += [Text(f"  {words}", style="yellow") for words in state.trouble]
     return Group(*parts)

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 
 from isthmus.control.change import Change, Outcome
 
+# The name of a change that is about a resource as a whole.
+EVERYTHING = "*"
+
 
 @dataclass(slots=True)
 class Tally:
-    """Numbers of one resource of one link, or of one group: how often, how many, how long."""
+    """Numbers of one resource of one link, of one group, or of levels that were set: how often, how many, how long."""
 
     done: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
     errors: int = 0
@@ -38,6 +41,7 @@ class Meter:
         self._lock = threading.Lock()
         self._resources: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
         self._groups: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
+        self._levels: defaultdict[str, Tally] = defaultdict(Tally)
         self._waiting: dict[tuple[str, str, int], float] = {}
 
     def waits(self, partition: tuple[str, str, int], since: float) -> None:
@@ -62,6 +66,8 @@ class Meter:
             tally.blocked = 0
             for change in changes:
                 tally.blocked += change.action == "blocked"
+                # Of all there is: the comparison could not be made, such as when a registry is down.
+                tally.errors += change.action == "blocked" and change.name == EVERYTHING
                 if resource == "groups" and (change.to_do or change.action == "blocked"):
                     group = self._groups[link, change.name if change.to_do else group_of(change.name)]
                     group.plans += 1
@@ -79,8 +85,7 @@ class Meter:
                 if outcome.done:
                     tally.done[change.action] += 1
                     for diff in change.diff if resource == "schemas" else ():
-                        new = diff.key.startswith("version") and diff.before is None
-                        tally.done["versions" if new else diff.key] += 1
+                        tally.done["versions"] += diff.key.startswith("version") and diff.before is None
                 else:
                     tally.errors += 1
                 if resource == "groups":
@@ -89,6 +94,20 @@ class Meter:
                     group.apply_seconds += seconds
                     group.done["committed"] += len(change.diff) if outcome.done else 0
                     group.errors += not outcome.done
+
+    def set_level(self, link: str, done: bool, seconds: float) -> None:
+        """A compatibility level was copied to the destination, or taken away there; or it was refused."""
+        with self._lock:
+            tally = self._levels[link]
+            tally.applies += 1
+            tally.apply_seconds += seconds
+            tally.done["set"] += done
+            tally.errors += not done
+
+    def levels(self) -> dict[str, Tally]:
+        """Compatibility levels, by link."""
+        with self._lock:
+            return dict(self._levels)
 
     def resources(self) -> dict[tuple[str, str], Tally]:
         """By link and resource."""

@@ -170,7 +170,7 @@ class SchemaCopy:
     def __init__(self, link: Link, source: RegistryClient, target: RegistryClient, known: Known) -> None:
         self.options = link.sync.schemas
         self.source, self.target, self.known = source, target, known
-        self._link = link
+        self.link = link
         self._keeps_ids = self.options.ids == "keep"
         # Neither changes: the id of a version at the destination, and which of them a version of the source is.
         self._ids_there: dict[Key, int] = {}
@@ -182,7 +182,7 @@ class SchemaCopy:
 
     def name(self, subject: str) -> str:
         """What a source subject is called at the destination."""
-        return self.options.destination(subject, self._link.source, self._link.target, self._link.name)
+        return self.options.destination(subject, self.link.source, self.link.target, self.link.name)
 
     # -- reading ------------------------------------------------------------------------------------------
 

@@ -7,13 +7,15 @@ Invariants:
 - a subject at the destination only grows: versions are added, and only those that the link itself has put there are ever
   soft-deleted, and only with ``deleted: copy``;
 - a compatibility level is copied where one is set on the subject itself, and taken away only if we set it;
-- what others have registered in a subject there is told in the plan, and is never overridden (schema_guard.py);
+- what others have registered in a subject there is told in the plan, and stays under the level that they have chosen
+  (schema_guard.py);
 - what was copied is written down after each level, so a run that was killed goes on where it was; what it had not written
   down is found again by asking the destination.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -22,6 +24,7 @@ from isthmus.control.acls import PROMOTED
 from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.memory import of_kind, recall, remember
+from isthmus.control.meter import METER
 from isthmus.control.registry import RegistryClient, path
 from isthmus.control.registry_mode import Modes, left_open, mode_of
 from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread, incompatible
@@ -63,6 +66,7 @@ class Order:
     close: dict[str, str] = field(default_factory=dict)  # subjects that were left open, and their modes before
     put_back: dict[str, str] = field(default_factory=dict)  # subjects that were left unguarded, and their levels before
     strangers: int = 0  # live versions at the destination that the source does not have
+    level_is_theirs: bool = False  # so the source's is not copied over it
 
 
 class Schemas:
@@ -160,10 +164,7 @@ def _finish(copy: SchemaCopy, order: Order, failed: bool) -> None:
     subject = copy.name(order.subject)
     if order.compatibility is not None:
         (level,) = order.compatibility
-        if level is None:
-            copy.target.delete(path("config", subject))
-        else:
-            copy.target.put(path("config", subject), {"compatibility": level})
+        _set_level(copy, subject, level)
         copy.known.subject(order.subject, subject).compatibility = level
     for number in order.delete:
         copied = copy.known.subject(order.subject, subject).versions[number]
@@ -174,6 +175,18 @@ def _finish(copy: SchemaCopy, order: Order, failed: bool) -> None:
         if version is not None:
             copy.target.delete(path("subjects", subject, "versions", version))
         copied.version, copied.deleted = version, True
+
+
+def _set_level(copy: SchemaCopy, subject: str, level: str | None) -> None:
+    began, done = time.monotonic(), False
+    try:
+        if level is None:
+            copy.target.delete(path("config", subject))
+        else:
+            copy.target.put(path("config", subject), {"compatibility": level})
+        done = True
+    finally:
+        METER.set_level(copy.link.name, done, time.monotonic() - began)
 
 
 async def _write_down(ends: Ends, known: Known) -> None:
@@ -240,11 +253,11 @@ def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Chang
         if isinstance(answer, IsthmusError):
             problems.setdefault(key[0], f"version {key[1]}: {answer.message}")
     _sort_out(copy, [one for one in fetched.values() if isinstance(one, Version)], there, orders, problems)
+    for name, one in seen.items():
+        _compare_rest(copy, orders[name], one)
     _look_for_strangers(copy, [orders[name] for name in orders if copy.name(name) in there], seen, problems)
     for name, order in orders.items():
         before = seen.get(name)
-        if before is not None:
-            _compare_rest(copy, order, before)
         if name in problems:
             changes.append(Change(Schemas.name, copy.name(name), "blocked", problems[name]))
         else:
@@ -392,19 +405,28 @@ def _sort_out(
 def _look_for_strangers(
     copy: SchemaCopy, orders: list[Order], seen: Mapping[str, _Seen], problems: dict[str, str]
 ) -> None:
-    """What others have registered in subjects that are to grow, and whether the level there refuses ours beside it.
+    """What others have registered in subjects that are to change, and whether the level there refuses ours beside it. The level itself
+    is theirs too, unless the link has set it.
 
     Nobody is asked about a subject that has as many versions as were copied.
     """
-    growing = [order for order in orders if order.new and order.subject not in problems]
-    ask = [order for order in growing if _has_more(copy, order.subject, seen.get(order.subject))]
+    changing = [order for order in orders if order.new or order.compatibility is not None]
+    ask = [
+        order
+        for order in changing
+        if order.subject not in problems and _has_more(copy, order.subject, seen.get(order.subject))
+    ]
     for order, strangers in copy.target.map(lambda order: copy.strangers(order.subject), ask):
         if isinstance(strangers, IsthmusError):
             problems.setdefault(order.subject, strangers.message)
-        else:
-            order.strangers = len(strangers)
+            continue
+        order.strangers = len(strangers)
+        if order.strangers and order.compatibility is not None:
+            known, one = copy.known.subjects.get(order.subject), seen[order.subject]
+            if known is None or known.compatibility is None or known.compatibility != one.there_compatibility:
+                order.compatibility, order.level_is_theirs = None, True
     # Ids and numbers are imported past any level.
-    guarded = [order for order in ask if order.strangers and copy.options.ids != "keep"]
+    guarded = [order for order in ask if order.strangers and order.new and copy.options.ids != "keep"]
     for order, refused in copy.target.map(lambda order: copy.refused_beside(order.new[0]), guarded):
         if isinstance(refused, IsthmusError):
             problems.setdefault(order.subject, refused.message)
@@ -463,6 +485,7 @@ def _change(copy: SchemaCopy, order: Order, seen: _Seen | None, is_there: bool) 
         action, why = "keep", f"{_count(count, 'version')} in step"
     if order.strangers:
         why += f"; the destination has {_count(order.strangers, 'version')} that the source does not have"
+        why += ", and keeps its compatibility level" if order.level_is_theirs else ""
     if order.vanished and order.new:
         why += "; copied before, and gone since"
     if seen is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -95,6 +96,8 @@ class Reports:
     slots: dict[int, SlotReport] = field(default_factory=dict)
     faults: dict[Partition, FaultReport] = field(default_factory=dict)
     plan: PlanReport | None = None
+    # by run: what the rule schema_ids met in all reports that were read here, so it only grows
+    schema_ids: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def take(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Apply records in their order; calling again with what came since is enough."""
@@ -105,7 +108,9 @@ class Reports:
                 if body is None:
                     self.slots.pop(int(rest), None)
                 else:
-                    self.slots[int(rest)] = SlotReport(**body)
+                    report = SlotReport(**body)
+                    self._count(report, self.slots.get(report.slot))
+                    self.slots[report.slot] = report
             elif kind == "fault":
                 topic, _, partition = rest.rpartition("/")
                 if body is None:
@@ -114,6 +119,17 @@ class Reports:
                     self.faults[topic, int(partition)] = FaultReport(**body)
             elif kind == "plan":
                 self.plan = PlanReport(**body) if body else None
+
+    def _count(self, report: SlotReport, before: SlotReport | None) -> None:
+        """Tasks count from nothing under each lease, and again when one is repeated."""
+        if not report.schema_ids:
+            return
+        counted = Counter(report.schema_ids)
+        if before is not None and (before.run, before.lease) == (report.run, report.lease):
+            known = Counter(before.schema_ids)
+            if known <= counted:
+                counted.subtract(known)
+        self.schema_ids[report.run].update(counted)
 
     def traffic(self) -> dict[Partition, float]:
         """Bytes a second by partition, from the newest lease that reported each."""

@@ -1,7 +1,7 @@
 """How a link stands right now, read from the two sites; needs no Spark and no running replicator.
 
-Invariant: positions and lags are what is committed, not what somebody reported; only rates and faults come from
-reports.
+Invariant: positions and lags are what is committed, not what somebody reported; only rates, faults and counts of what rules met
+come from reports.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class LinkState:
     slots: dict[int, float] = field(default_factory=dict)
     hands: list[dict[Partition, float]] = field(default_factory=list)
     made: PlanReport | None = None
+    # what the rule schema_ids met in keys and values: as the tasks last reported, each under its newest lease; and in this
+    # run, as far as this observer has watched it
+    schema_ids: dict[str, int] = field(default_factory=dict)
+    schema_ids_watched: dict[str, int] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[PartitionState]:
@@ -80,6 +84,7 @@ class LinkState:
             "lag": self.lag,
             "records_per_second": round(self.records_per_second, 1),
             "bytes_per_second": round(self.bytes_per_second, 1),
+            "schema_ids": self.schema_ids,
             "trouble": self.trouble,
             "partitions": [p.to_json() for p in self.partitions],
         }
@@ -169,6 +174,10 @@ class Observer:
         result.lease, result.host = claim.number, claim.host
         if self._reports.plan is not None and self._reports.plan.run == claim.run:
             result.made = self._reports.plan
+        for report in self._reports.slots.values():
+            for met, count in report.schema_ids.items() if report.run == claim.run else ():
+                result.schema_ids[met] = result.schema_ids.get(met, 0) + count
+        result.schema_ids_watched = dict(self._reports.schema_ids.get(claim.run, {}))
         now = time.time()
         current = [r for r in self._reports.slots.values() if r.run == claim.run and r.lease == claim.number]
         result.slots = {r.slot: r.at for r in current}

@@ -66,9 +66,10 @@ class Exporter:
             families, topics = list(self._families), self._topics
         # Topics are created by the planner of leases, in a process of its own, which reports it.
         resources, groups = {**self._meter.resources(), **topics}, self._meter.groups()
-        families += _control(resources, groups)
+        levels = self._meter.levels()
+        families += _control(resources, groups) + _levels(levels)
         if self._redpanda:
-            families += _redpanda(resources, groups)
+            families += _redpanda(resources, groups, levels)
         return render(families)
 
     def _links(self, states: Iterable[LinkState], now: float) -> list[Family]:
@@ -79,12 +80,15 @@ class Exporter:
         waited = Family("isthmus_lag_seconds", "gauge", "How long the oldest record that is not copied has waited")
         position = Family("isthmus_position", "gauge", "Next source offset to copy")
         faults = Family("isthmus_partition_fault", "gauge", "1 while a partition stands still, by the fault's name")
+        met = Family("isthmus_schema_ids", "counter", "Keys and values by what the rule schema_ids met in them")
         theirs = Family("redpanda_lag", "gauge", "Lag in messages")
         since, today = self._meter.waiting(), time.time()
         for state in states:
             running.add(float(state.state == "running"), link=state.link)
             records.add(round(state.records_per_second, 3), link=state.link)
             size.add(round(state.bytes_per_second, 3), link=state.link)
+            for name, count in state.schema_ids_watched.items():
+                met.add(count, link=state.link, met=name)
             for p in state.partitions:
                 labels = {"link": state.link, "topic": p.topic, "partition": str(p.partition)}
                 if p.lag is not None and p.position is not None and p.end is not None:
@@ -99,7 +103,7 @@ class Exporter:
                         theirs.add(p.lag, **labels)
                 if p.fault:
                     faults.add(1, **labels, fault=p.fault)
-        return [running, records, size, lag, waited, position, faults, theirs]
+        return [running, records, size, lag, waited, position, faults, met, theirs]
 
 
 def _tally(made: PlanReport) -> Tally:
@@ -110,7 +114,7 @@ def _tally(made: PlanReport) -> Tally:
 
 def _control(resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, str], Tally]) -> list[Family]:
     changes = Family("isthmus_control_changes", "counter", "Changes carried out at the destination")
-    errors = Family("isthmus_control_errors", "counter", "Changes that were refused or failed")
+    errors = Family("isthmus_control_errors", "counter", "Changes that failed, and comparisons that could not be made")
     blocked = Family("isthmus_control_blocked", "gauge", "What should change and cannot")
     plans = Family("isthmus_control_plan_seconds", "summary", "How long comparing both sides took")
     applies = Family("isthmus_control_apply_seconds", "summary", "How long carrying changes out took")
@@ -125,6 +129,7 @@ def _control(resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, st
         applies.add((tally.applies, tally.apply_seconds), **labels)
     translated = Family("isthmus_group_offsets_translated", "counter", "Positions of a group that were to be moved")
     stuck = Family("isthmus_group_translation_errors", "counter", "Positions of a group that could not be found")
+    finding = Family("isthmus_group_translation_seconds", "summary", "How long finding took, with the groups beside it")
     written = Family("isthmus_group_offsets_committed", "counter", "Positions of a group that were written")
     refused = Family("isthmus_group_commit_errors", "counter", "Times that a group's positions were refused")
     committing = Family("isthmus_group_commit_seconds", "summary", "How long writing took, with the groups beside it")
@@ -132,13 +137,27 @@ def _control(resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, st
         labels = {"link": link, "group": group}
         translated.add(tally.done["translated"], **labels)
         stuck.add(tally.blocked, **labels)
+        finding.add((tally.plans, tally.plan_seconds), **labels)
         written.add(tally.done["committed"], **labels)
         refused.add(tally.errors, **labels)
         committing.add((tally.applies, tally.apply_seconds), **labels)
-    return [changes, errors, blocked, plans, applies, translated, stuck, written, refused, committing]
+    return [changes, errors, blocked, plans, applies, translated, stuck, finding, written, refused, committing]
 
 
-def _redpanda(resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, str], Tally]) -> list[Family]:
+def _levels(levels: dict[str, Tally]) -> list[Family]:
+    updates = Family("isthmus_compatibility_updates", "counter", "Compatibility levels set or taken away")
+    errors = Family("isthmus_compatibility_update_errors", "counter", "Compatibility levels that could not be set")
+    seconds = Family("isthmus_compatibility_update_seconds", "summary", "How long setting a level took, done or not")
+    for link, tally in sorted(levels.items()):
+        updates.add(tally.done["set"], link=link)
+        errors.add(tally.errors, link=link)
+        seconds.add((tally.applies, tally.apply_seconds), link=link)
+    return [updates, errors, seconds]
+
+
+def _redpanda(
+    resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, str], Tally], levels: dict[str, Tally]
+) -> list[Family]:
     """The same numbers under the names of Redpanda's migrator, with one label more; times are in nanoseconds there."""
     found: dict[str, Family] = {}
 
@@ -157,9 +176,10 @@ def _redpanda(resources: dict[tuple[str, str], Tally], groups: dict[tuple[str, s
             add("sr_schemas_created", "counter", tally.done["versions"], link=link)
             add("sr_schema_create_errors", "counter", tally.errors, link=link)
             add("sr_schema_create_latency_ns", "summary", nanos, link=link)
-            add("sr_compatibility_updates", "counter", tally.done["compatibility"], link=link)
-            add("sr_compatibility_update_errors", "counter", tally.errors, link=link)
-            add("sr_compatibility_update_latency_ns", "summary", nanos, link=link)
+            level = levels.get(link, Tally())
+            add("sr_compatibility_updates", "counter", level.done["set"], link=link)
+            add("sr_compatibility_update_errors", "counter", level.errors, link=link)
+            add("sr_compatibility_update_latency_ns", "summary", (level.applies, level.apply_seconds * 1e9), link=link)
     for (link, group), tally in sorted(groups.items()):
         add("cg_offsets_translated", "counter", tally.done["translated"], link=link, group=group)
         add("cg_offset_translation_errors", "counter", tally.blocked, link=link, group=group)
