@@ -142,8 +142,18 @@ def test_stranded_records(walled: tuple[KafkaSite, KafkaSite], unique_topic: Nam
     later = write(standby, topic, "later", 5)
     wait_for(lambda: may_not_write(active, topic), "the fence")
 
+    # Given again, refused or abandoned, no command makes the site forget since when it serves.
+    again = done(setup, "failover", active.name, "--to", standby.name, "--emergency")
+    assert (again["already"], again["id"]) == (True, report["id"])
+    assert done(setup, "failover", active.name, "--to", standby.name, "--planned")["already"]
+    assert isthmus(setup, "failover", active.name, "--to", standby.name, "--emergency", "--abandon").code == 2
+    later += write(standby, topic, "still later", 5)
+    preview = done(setup, "failback", active.name, "--dry-run", "--stranded", policy)
+    assert [f"{topic}[0] from offset 30: 7 records"] == preview["steps"][1]["now"]
+
     home = done(setup, "failback", active.name, "--stranded", policy)
     assert home["stranded_records"] == 7
+    assert done(setup, "failback", active.name)["already"], "bringing work home twice would bring copies"
     at_home, away = values(read(active, topic))[0], values(read(standby, topic))[0]
     assert at_home == before + stranded + later
     if policy == "append":
@@ -152,8 +162,8 @@ def test_stranded_records(walled: tuple[KafkaSite, KafkaSite], unique_topic: Nam
         assert away == before + later
         assert values(read(standby, f"{topic}.stranded"))[0] == stranded
     # Once more, to see that what came home is not taken for new.
-    again = write(active, topic, "again", 3)
+    more = write(active, topic, "again", 3)
     with Replicator(setup):
         wait_for_records(standby, topic, len(away) + 3)
-    assert values(read(standby, topic))[0] == away + again
+    assert values(read(standby, topic))[0] == away + more
     assert isthmus(setup, "verify", setup.link).code == 0

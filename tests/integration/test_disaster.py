@@ -222,8 +222,29 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
         "failback": ["failback", east.name, "--no-verify"],
         "reseed": ["reseed", east.name, "--from", west.name, "--no-verify"],
     }
+    stranded = 0
     if kind == "failback":
-        world.done("failover", east.name, "--to", west.name, "--emergency")
+        # What is lost is counted as the link would copy it: what west itself wrote stands at east, too, and is not lost.
+        assert world.command("pause", "there").code == 0
+        time.sleep(2)  # its tasks obey within a second; nothing tells that they have
+        stranded, own = 21, 30
+        produce(
+            east, world.topic, [Message(f"kept back {n}".encode(), partition=n % PARTITIONS) for n in range(stranded)]
+        )
+        time.sleep(1.5)
+        produce(west, world.topic, [Message(f"west's own {n}".encode(), partition=n % PARTITIONS) for n in range(own)])
+        wait_for(lambda: status(world.setup, "back")["lag"] == 0, "west's own at east")
+        refused = world.command("failover", east.name, "--to", west.name, "--planned")
+        assert (refused.code, "paused" in refused.out + refused.err) == (6, True), refused
+        report = world.done("failover", east.name, "--to", west.name, "--emergency")
+        assert report["rpo_records"] == stranded
+        assert 1.5 <= report["rpo_seconds"] < 60
+        # Resuming undoes the pause and nothing else: the link rests until work is home.
+        assert world.command("resume", "there").code == 0
+        assert stands(world, "there") == "held"
+        # And a planned move is no way home.
+        refused = world.command("failover", west.name, "--to", east.name, "--planned")
+        assert (refused.code, "failback" in refused.out + refused.err) == (6, True), refused
     if kind == "reseed":
         world.kill(east)
         world.done("failover", east.name, "--to", west.name, "--emergency")
@@ -235,9 +256,14 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
                 reports.append(world.done(*commands[kind]))
                 break
             except Killed:
-                continue
+                if kind == "failover" and deaths[0] == 2:  # it is fenced, and not forgotten
+                    opposite = world.command("failover", west.name, "--to", east.name, "--planned")
+                    assert (opposite.code, "unfinished" in opposite.out + opposite.err) == (6, True), opposite
     assert reports, f"not done after {deaths[0]} deaths"
     assert deaths[0] == 2 * (len(reports[0]["steps"]) - 1), "every step but the check, before and after it was written"
+    if kind == "failback":
+        assert reports[0]["stranded_records"] == stranded, "counted once, however often it was interrupted"
+        assert world.done("failback", east.name)["already"]
     if kind == "failover":
         world.done("failback", east.name, "--no-verify")
     settled(world)

@@ -18,7 +18,7 @@ LinkArgument = Annotated[str, typer.Argument(metavar="LINK", help="The link.")]
 
 def register(app: typer.Typer) -> None:
     app.command(epilog=examples("isthmus pause orders-link"))(pause)
-    app.command(epilog=examples("isthmus resume orders-link"))(resume)
+    app.command(epilog=examples("isthmus resume orders-link", "isthmus resume orders-link --held"))(resume)
     app.command(
         epilog=examples(
             "isthmus limit orders-link 20MB/s", "isthmus limit orders-link off", "isthmus limit orders-link config"
@@ -31,9 +31,19 @@ def pause(link: LinkArgument, config: ConfigOption = DEFAULT_CONFIG, json: JsonO
     _steer(config, link, json, paused=True)
 
 
-def resume(link: LinkArgument, config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
-    """Let a link go on that was paused, or that recovery holds: then you have seen to its positions yourself."""
-    _steer(config, link, json, paused=False, held="")
+def resume(
+    link: LinkArgument,
+    held: Annotated[
+        bool,
+        typer.Option(
+            "--held", help="Also lift the hold of an operation: you have seen to the link's positions yourself."
+        ),
+    ] = False,
+    config: ConfigOption = DEFAULT_CONFIG,
+    json: JsonOption = False,
+) -> None:
+    """Let a link go on that was paused. One that `failover` or `reseed` holds rests until `failback` or `reseed` is done."""
+    _steer(config, link, json, paused=False, **({"held": ""} if held else {}))
 
 
 def limit(
@@ -62,4 +72,6 @@ def _steer(config: Path, name: str, json: bool, **wish: Any) -> None:
     with connected(loaded.sites[link.target]) as (target,):
         control = target.call(lambda: steer(target, link.name, **wish))
     rate = control.rate_limit if control.rate_overridden else link.rate_limit
-    output.emit({"link": name, "paused": control.paused, "rate_limit": rate}, json)
+    output.emit({"link": name, "paused": control.paused, "rate_limit": rate, "held": control.held}, json)
+    if control.held and not control.paused:
+        output.note(f"link {name} still rests: {control.held}. `isthmus resume {name} --held` lifts that, if you must")

@@ -69,6 +69,7 @@ from isthmus.kafka.offsets import (
     group_offsets,
     list_offsets,
 )
+from isthmus.kafka.orphans import SETTLE_SECONDS, end_orphans
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, Refused, Sent, small_batches
 from isthmus.records import Outgoing, Transcoder
 from isthmus.rules import compile_rules
@@ -282,7 +283,7 @@ class Copier:
             return
         # A topic that was gone under the last lease already is not waited for.
         await self._target_leaders.refresh_until_known({a.target_topic for a in self.lease.assignments if a.faulted})
-        committed = await group_offsets(self._target, self._group, list(self._by_target), stable=self._exactly_once)
+        committed = await self._committed()
         self._touched.clear()
         self._runs = 0
         for target, copying in self._by_target.items():
@@ -299,6 +300,19 @@ class Copier:
             copying.chunk = ChunkWriter(a.topic, a.partition, a.source_id, a.target_id)
             copying.start, copying.next_offset = -1, copying.position
             self._fetcher.seek(a.source, copying.position)
+
+    async def _committed(self) -> dict[Partition, Committed]:
+        """Progress, when nothing of ours is undecided any more; what brokers have forgotten to end is ended first."""
+        places, producers = list(self._by_target), [self._producer]
+        if not self._exactly_once:
+            return await group_offsets(self._target, self._group, places, stable=False)
+        everywhere = [*places, self._map]
+        await end_orphans(self._target, self._target_leaders, producers, everywhere, self._group)
+        try:
+            return await group_offsets(self._target, self._group, places, timeout=SETTLE_SECONDS)
+        except kerrors.UnstableOffsetCommitError:
+            await self._producer.abort_orphans(everywhere, self._group)
+            return await group_offsets(self._target, self._group, places)
 
     def _position(self, a: Assignment, committed: Committed | None) -> int:
         """Where to go on, or why not."""

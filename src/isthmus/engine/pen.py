@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+import kafka.errors as kerrors
+
 from isthmus.config import Link
 from isthmus.engine import state
 from isthmus.engine.state import Claim
@@ -19,6 +21,7 @@ from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal, gather
 from isthmus.kafka.offsets import Committed, Partition, commit_group_offsets, group_offsets
+from isthmus.kafka.orphans import SETTLE_SECONDS, end_orphans
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 
 # A planner that was in the middle of a plan takes the pen back once; then it sees what is wanted of it. The rest is for lost answers.
@@ -36,6 +39,7 @@ class Pen:
         self._exactly_once = link.delivery == "exactly-once"
         self._leaders = Leaders(target, [self._map[0]])
         self._producer = self._make([state.planner_id(link.name)] if self._exactly_once else [])
+        self._fenced: list[Producer] = []
 
     def _make(self, transactional_ids: Sequence[str]) -> Producer:
         return Producer(self._target, self._leaders, Signal(self._target.loop), transactional_ids)
@@ -43,6 +47,8 @@ class Pen:
     async def take(self) -> None:
         if self._exactly_once:
             await self._producer.begin()
+            # What an older holder left and brokers have forgotten to end would be committed along with what is written next.
+            await self._producer.abort_orphans([self._map], self._group)
 
     async def write(
         self, offsets: Mapping[Partition, Committed], chunks: Sequence[tuple[bytes, bytes | None]] = ()
@@ -60,13 +66,31 @@ class Pen:
             return
         await self._producer.commit(self._group, offsets)
         # The broker answers before it has marked the offsets as committed; a stable read waits for the marks.
-        await group_offsets(self._target, self._group, list(offsets), stable=True)
+        await self.committed(list(offsets))
 
     async def fence(self, slots: int) -> None:
         """Take every slot's transactional ids: aborts what tasks left open, and ends tasks that still run."""
         if self._exactly_once:
             ids = [state.transactional_ids(self._link.name, slot) for slot in range(slots)]
-            await gather([self._target.loop.spawn(self._make(each).begin()) for each in ids])
+            self._fenced = [self._make(each) for each in ids]
+            await gather([self._target.loop.spawn(each.begin()) for each in self._fenced])
+
+    async def committed(self, partitions: Sequence[Partition] | None = None) -> dict[Partition, Committed]:
+        """What the link's group has committed (``None``: all of it), when nothing is undecided any more. What brokers have forgotten to end
+        is ended first, if it is of an id that was taken with this pen."""
+        try:
+            return await group_offsets(self._target, self._group, partitions, timeout=SETTLE_SECONDS)
+        except kerrors.UnstableOffsetCommitError:
+            for producer in self._fenced:
+                await producer.abort_orphans([self._map], self._group)
+            return await group_offsets(self._target, self._group, partitions)
+
+    async def end_orphans(self, partitions: Sequence[Partition]) -> None:
+        """After ``fence``: the same for what readers of these partitions would wait for."""
+        if self._exactly_once:
+            leaders = Leaders(self._target, {self._map[0], *(topic for topic, _ in partitions)})
+            await leaders.refresh()
+            await end_orphans(self._target, leaders, self._fenced, [*partitions, self._map], self._group)
 
 
 async def with_pen(
@@ -76,17 +100,17 @@ async def with_pen(
 
     Begins again from the start when a planner took the pen meanwhile; so ``work`` may be done more than once.
     """
-    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
+    map_key = (state.map_topic(link.name), 0)
     pen = Pen(target, link)
     for attempt in range(ATTEMPTS):
         try:
             await pen.take()
-            claim = Claim.read((await group_offsets(target, group, [map_key], stable=True)).get(map_key))
+            claim = Claim.read((await pen.committed([map_key])).get(map_key))
             if claim is not None:
                 claim = replace(claim, number=claim.number + 1)
                 await pen.write({map_key: claim.commit()})
                 await pen.fence(claim.slots)
-            return await work(pen, claim, await group_offsets(target, group, stable=True))
+            return await work(pen, claim, await pen.committed())
         except (Fenced, Interrupted):
             if attempt + 1 == ATTEMPTS:
                 raise DataError(

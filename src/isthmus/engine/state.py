@@ -51,6 +51,11 @@ def control_topic(link: str) -> str:
     return f"{STATE_PREFIX}{link}.control"
 
 
+def topics_of(link: str) -> tuple[str, ...]:
+    """All topics that a link keeps for itself."""
+    return map_topic(link), status_topic(link), control_topic(link)
+
+
 SITES_TOPIC = f"{STATE_PREFIX}sites"
 
 

@@ -242,9 +242,11 @@ class Cluster:
                 "GroupAuthorizationFailedError": f"ALLOW READ on the groups that begin with {STATE_PREFIX!r}",
                 "ClusterAuthorizationFailedError": "ALLOW on the cluster (CREATE, IDEMPOTENT_WRITE, DESCRIBE)",
                 "TransactionalIdAuthorizationFailedError": (
-                    f"ALLOW WRITE and DESCRIBE on the transactional ids that begin with {STATE_PREFIX!r}"
+                    f"ALLOW WRITE on the transactional ids that begin with {STATE_PREFIX!r}"
                 ),
             }.get(type(cause).__name__, "an ACL")
+            if self.site.sasl is not None and self.site.sasl.username:
+                needed += f" for User:{self.site.sasl.username}"
             return AuthorisationFailed(
                 f"site {site}: not authorised{what} ({type(cause).__name__}); grant {needed}", site=site, needed=needed
             )

@@ -105,7 +105,11 @@ async def list_offsets(
 
 
 async def group_offsets(
-    cluster: Cluster, group: str, partitions: Iterable[Partition] | None = None, stable: bool = True
+    cluster: Cluster,
+    group: str,
+    partitions: Iterable[Partition] | None = None,
+    stable: bool = True,
+    timeout: float = 75.0,
 ) -> dict[Partition, Committed]:
     """What a group has committed (``None``: for all its partitions).
 
@@ -136,7 +140,7 @@ async def group_offsets(
         codes = [body.error_code] + [p.error_code for t in body.topics for p in t.partitions]
         return next((code for code in codes if code), 0)
 
-    response = await cluster.ask_coordinator(GROUP, group, request, error_of, timeout=75)
+    response = await cluster.ask_coordinator(GROUP, group, request, error_of, timeout)
     body = answer(response)
     if body.error_code:
         raise kerrors.for_code(body.error_code)(group)

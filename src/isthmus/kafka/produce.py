@@ -428,8 +428,12 @@ class Producer:
         return Interrupted(f"{doing}: {error}") if passing else error
 
     async def _enlist(self, partitions: list[Partition], generation: int) -> None:
+        await self._add_partitions(self._writer, partitions)
+        if generation == self._generation:
+            self._enlisted.update(partitions)
+
+    async def _add_partitions(self, writer: _Writer, partitions: Sequence[Partition]) -> None:
         """AddPartitionsToTxn, for brokers before transaction version 2."""
-        writer = self._writer
 
         def request() -> Any:
             return AddPartitionsToTxnRequest(
@@ -459,8 +463,55 @@ class Producer:
         code = error_of(response)
         if code:
             raise kerrors.for_code(code)(writer.transactional_id)
-        if generation == self._generation:
-            self._enlisted.update(partitions)
+
+    async def _add_group(self, writer: _Writer, group: str) -> None:
+        """AddOffsetsToTxn, likewise."""
+        response = await self._cluster.ask_coordinator(
+            TRANSACTION,
+            writer.transactional_id,
+            lambda: AddOffsetsToTxnRequest(
+                transactional_id=writer.transactional_id,
+                producer_id=writer.id,
+                producer_epoch=writer.epoch,
+                group_id=group,
+                max_version=3,
+            ),
+            lambda r: r.error_code,
+        )
+        if response.error_code:
+            raise kerrors.for_code(response.error_code)(group)
+
+    # -- orphans ------------------------------------------------------------------------------------------
+
+    @property
+    def producer_ids(self) -> set[int]:
+        """As whom the cluster knows us."""
+        return {writer.id for writer in self._writers}
+
+    async def abort_orphans(self, partitions: Sequence[Partition], group: str) -> None:
+        """Right after ``begin``: have markers written that end, by aborting, what these partitions and this group hold open of our ids.
+
+        By the older protocol, which newer brokers understand too: it can enlist a partition without writing to it. That leaves the epoch as
+        it is, and no sequence was used.
+        """
+        for writer in self._writers:
+            await self._add_partitions(writer, partitions)
+            await self._add_group(writer, group)
+            response = await self._cluster.ask_coordinator(
+                TRANSACTION, writer.transactional_id, partial(self._abort, writer), lambda r: r.error_code, timeout=60
+            )
+            if response.error_code:
+                raise kerrors.for_code(response.error_code)(writer.transactional_id)
+
+    @staticmethod
+    def _abort(writer: _Writer) -> Any:
+        return EndTxnRequest(
+            transactional_id=writer.transactional_id,
+            producer_id=writer.id,
+            producer_epoch=writer.epoch,
+            committed=False,
+            max_version=4,
+        )
 
     # -- committing ---------------------------------------------------------------------------------------
 
@@ -479,20 +530,7 @@ class Producer:
             return
         writer = self._writer
         if not self._modern and not self._group_enlisted:
-            response = await self._cluster.ask_coordinator(
-                TRANSACTION,
-                writer.transactional_id,
-                lambda: AddOffsetsToTxnRequest(
-                    transactional_id=writer.transactional_id,
-                    producer_id=writer.id,
-                    producer_epoch=writer.epoch,
-                    group_id=group,
-                    max_version=3,
-                ),
-                lambda r: r.error_code,
-            )
-            if response.error_code:
-                raise kerrors.for_code(response.error_code)(group)
+            await self._add_group(writer, group)
             self._group_enlisted = True
         topic_type = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 

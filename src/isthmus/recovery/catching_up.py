@@ -6,14 +6,18 @@ when the waiting begins, so it ends under traffic too; who wants it to be all fo
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
 from isthmus.config.turned import BACK, RESEED, STRANDED
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.errors import ConnectionFailed, DataError
+from isthmus.kafka.offsets import Partition
+
+Goal = dict[Partition, int]
 
 LOOK_SECONDS = 0.3
 # A run that was just started has not reported yet, and one between two leases may be quiet: so long before it counts as nobody's.
@@ -27,46 +31,73 @@ def catch_up(
 ) -> list[dict[str, Any]]:
     """Return when each link has copied all that its source held at the beginning; how long that took and what was copied."""
     began = time.monotonic()
-    nobodys: list[Link] = []
+    deadline = began + seconds
+    nobodys: list[tuple[Link, Goal]] = []
     results: list[dict[str, Any]] = []
     for link in links:
-        with Observer(link, config.sites[link.source], config.sites[link.target]) as observer:
-            observer.connect()
+        with _observed(config, link) as observer:
             first = observer.look()
+            goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
             patience = 0.0 if link.name.endswith(OURS) else NOBODY_SECONDS
-            if not _watch(observer, first, began + seconds, note, patience):
-                nobodys.append(link)
+            if not _watch(observer, first, goal, deadline, note, patience):
+                nobodys.append((link, goal))
             results.append({"link": link.name, "behind_at_first": first.lag})
     if nobodys:
-        names = [link.name for link in nobodys]
+        names = [link.name for link, _ in nobodys]
         note(f"nobody runs {', '.join(names)}; running until caught up")
         from isthmus.engine.runner import Runner
 
-        with_links = config.model_copy(update={"links": {**config.links, **{link.name: link for link in nobodys}}})
-        Runner(with_links, names, lambda event: note(f"link {event.link}: {event.text}")).run(until_caught_up=True)
+        with_links = config.model_copy(update={"links": {**config.links, **{link.name: link for link, _ in nobodys}}})
+        Runner(with_links, names, lambda event: note(f"link {event.link}: {event.text}")).run(
+            until_caught_up=True, duration=max(1.0, deadline - time.monotonic())
+        )
+        for link, goal in nobodys:
+            with _observed(config, link) as observer:
+                now = observer.look()
+                if left := _left(now, goal):
+                    raise _late(now, left)
     for result in results:
         result["seconds"] = round(time.monotonic() - began, 3)
     return results
 
 
-def _watch(observer: Observer, first: LinkState, deadline: float, note: Callable[[str], None], patience: float) -> bool:
+@contextlib.contextmanager
+def _observed(config: Config, link: Link) -> Iterator[Observer]:
+    with Observer(link, config.sites[link.source], config.sites[link.target]) as observer:
+        observer.connect()
+        yield observer
+
+
+def _left(now: LinkState, goal: Goal) -> dict[Partition, int]:
+    """How far each partition is behind the goal; faulted ones say so themselves."""
+    at = {(p.topic, p.partition): p.position for p in now.partitions}
+    return {key: end - (at.get(key) or 0) for key, end in goal.items() if (at.get(key) or 0) < end}
+
+
+def _late(now: LinkState, left: Mapping[Partition, int]) -> ConnectionFailed:
+    words = "; ".join(now.trouble) or f"still {sum(left.values())} behind in {len(left)} partitions"
+    return ConnectionFailed(f"link {now.link}: not caught up in time: {words}", now.source)
+
+
+def _watch(
+    observer: Observer, first: LinkState, goal: Goal, deadline: float, note: Callable[[str], None], patience: float
+) -> bool:
     """Wait for somebody's run to catch up; False if nobody runs it."""
-    goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
     seen_alive, told, now = time.monotonic(), 0.0, first
     while True:
         _refuse_faults(now)
-        at = {(p.topic, p.partition): p.position for p in now.partitions}
-        left = {key: end - (at.get(key) or 0) for key, end in goal.items() if (at.get(key) or 0) < end}
+        left = _left(now, goal)
         if not left and (first.topics or not first.trouble):
             return True
         moment = time.monotonic()
+        if now.state == "paused":
+            raise DataError(f"link {now.link} is paused, and would never catch up. `isthmus resume {now.link}` first")
         if now.state == "running":
             seen_alive = moment
         elif moment - seen_alive > patience:
             return False
         if moment > deadline:
-            words = "; ".join(now.trouble) or f"still {sum(left.values())} behind in {len(left)} partitions"
-            raise ConnectionFailed(f"link {now.link}: not caught up in time: {words}", now.source)
+            raise _late(now, left)
         if moment - told > 5:
             told = moment
             note(f"link {now.link}: {sum(left.values())} behind")

@@ -9,29 +9,31 @@ Invariants:
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from isthmus.config import Config, Link
 from isthmus.config.turned import STRANDED
 from isthmus.engine.hold import hold, release
-from isthmus.engine.identity import incarnations, newest, recognise
+from isthmus.engine.identity import recognise
 from isthmus.engine.positions import set_positions
 from isthmus.engine.state import Progress
-from isthmus.errors import ConnectionFailed, UnknownLink, UsageError
+from isthmus.engine.steer import read_control
+from isthmus.errors import ConnectionFailed, DataError, UnknownLink, UsageError
 from isthmus.kafka.offsets import Partition
 from isthmus.recovery import access, stranded
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal, entries
-from isthmus.recovery.operation import Operation, Step, Tell, preview, report
+from isthmus.recovery.operation import Operation, Step, Tell, Telling, preview, report
 from isthmus.recovery.seeded import continue_from, seeded_by
 from isthmus.recovery.seeding import way_home
+from isthmus.recovery.service import Service, service
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
 from isthmus.recovery.stranded import Policy, Ranges
 from isthmus.recovery.switch import Switch
 from isthmus.recovery.verifying import verify_links
-from isthmus.rules import Identities
 
 KIND = "failback"
 # Kafka's default for a reader's session: those that died with the site are forgotten by then.
@@ -74,12 +76,8 @@ class Failback:
         home, away = self.home, self.away
         steps = [
             Step("check", f"look whether {home} is back with its data", self.check, self.plan_check),
-            Step(
-                "stranded",
-                f"deal with records of {home} that never arrived at {away}",
-                self.stranded,
-                self.plan_stranded,
-            ),
+            Step("count", f"count the records of {home} that never arrived at {away}", self.count, self.plan_count),
+            Step("stranded", "deal with them", self.stranded, self.plan_stranded),
             Step("back", f"copy home what was written at {away} since", self.catch_up, self.plan_catch_up),
             *self._switch.steps(),
             Step("restore", f"{away} is a standby again, and links go on as before", self.restore),
@@ -103,7 +101,11 @@ class Failback:
         found: Found = {"links": {}}
         for link in self.between.forward:
             now = self._standing(link)
-            self._stage.at(self.home, "comparing its logs with what was copied", stranded.behind, now)
+            if self._stage.at(self.away, "reading what is asked of the link", read_control, link.name).paused:
+                raise DataError(
+                    f"link {link.name} is paused: it would never catch up. `isthmus resume {link.name}` first"
+                )
+            self._behind(link)
             found["links"][link.name] = {"partitions": len(now.progress)}
         return found
 
@@ -112,44 +114,48 @@ class Failback:
 
     # -- stranded -----------------------------------------------------------------------------------------
 
-    def _identities(self, link: Link) -> Identities:
-        here = self._stage.at(link.source, "reading which clusters sites are", incarnations)
-        there = self._stage.at(link.target, "reading which clusters sites are", incarnations)
-        known = newest(here, there)
-        return Identities(tuple(known.get(link.source, ())), tuple(known.get(link.target, ())))
+    def _behind(self, link: Link) -> Ranges:
+        """What the link has not copied."""
+        doing = "comparing its logs with what was copied"
+        ranges: Ranges = self._stage.at(self.home, doing, stranded.behind, self._standing(link))
+        return ranges
 
     def _ranges(self, link: Link) -> tuple[Ranges, dict[Partition, int]]:
         """What the link has not copied, and how many records that are."""
-        now = self._standing(link)
-        ranges: Ranges = self._stage.at(self.home, "comparing its logs with what was copied", stranded.behind, now)
-        counts = self._stage.at(
-            self.home, "counting what was not copied", stranded.count, link, ranges, self._identities(link)
-        )
-        return ranges, counts
+        ranges = self._behind(link)
+        identities = self._stage.identities(link)
+        counts = self._stage.at(self.home, "counting what was not copied", stranded.count, link, ranges, identities)
+        return ranges, {key: counted.records for key, counted in counts.items()}
 
-    def stranded(self) -> Found:
-        found: Found = {"policy": self._policy, "links": {}, "records": 0}
+    def count(self) -> Found:
+        """Written down before anything is done about them: an attempt that is interrupted has dealt with some, and they count all the same."""
+        found: Found = {"links": {}, "records": 0}
         for link in self.between.forward:
             ranges, counts = self._ranges(link)
-            records = sum(counts.values())
-            told = [
+            told: list[dict[str, Any]] = [
                 {"topic": topic, "partition": partition, "first": ranges[topic, partition][0], "records": number}
                 for (topic, partition), number in counts.items()
                 if number
             ]
             found["links"][link.name] = told
-            found["records"] += records
+            found["records"] += sum(each["records"] for each in told)
+        return found
+
+    def stranded(self) -> Found:
+        counted = self._operation.entry.found("count")
+        for link in self.between.forward:
+            records = sum(each["records"] for each in counted["links"][link.name])
             if records:
-                self._note(
-                    "stranded", f"link {link.name}: {records} records of {self.home} never arrived; {self._policy}"
-                )
-            if records and self._policy == "set-aside":
+                words = f"link {link.name}: {records} records of {self.home} never arrived; {self._policy}"
+                self._note("stranded", words)
+            ranges = self._behind(link) if records else {}
+            if ranges and self._policy == "set-aside":
                 self._set_aside(link, ranges)
-            elif records and self.turned:
+            elif ranges and self.turned:
                 self._append_once(link, ranges)
             if not self.turned:
                 self._let_go_on(link)
-        return found
+        return {"policy": self._policy, **counted}
 
     def _let_go_on(self, link: Link) -> None:
         """Origins tell what was born where, so the link may run from now on; what is stranded it copies by itself."""
@@ -177,7 +183,7 @@ class Failback:
         source = self._stage.site(self.home).cluster_id
         self._stage.at(self.away, f"setting link {link.name}", set_positions, link, source, stranded.past(now, ranges))
 
-    def plan_stranded(self) -> list[str]:
+    def plan_count(self) -> list[str]:
         if not (self._stage.answers(self.home) and self._stage.answers(self.away)):
             return []
         lines = []
@@ -185,10 +191,11 @@ class Failback:
             ranges, counts = self._ranges(link)
             for (topic, partition), number in counts.items():
                 if number:
-                    lines.append(
-                        f"{topic}[{partition}] from offset {ranges[topic, partition][0]}: {number} records, {self._policy}"
-                    )
+                    lines.append(f"{topic}[{partition}] from offset {ranges[topic, partition][0]}: {number} records")
         return lines or ["nothing is stranded"]
+
+    def plan_stranded(self) -> list[str]:
+        return [self._policy]
 
     # -- home ---------------------------------------------------------------------------------------------
 
@@ -275,7 +282,11 @@ def failback(
         between = links_between(config, home, away)
         if not between.forward:
             raise UsageError(f"the configuration has no link from {home} to {away}: work never moved along one")
-        entry = Entry(KIND, home, away, "", {"policy": policy, "verify": verify, "starts": _starts(took_over)})
+        if took_over is not None and took_over.over:
+            return _at_home(took_over, home, tell)
+        entry = Entry(
+            KIND, home, away, "", {"policy": policy, "verify": verify, "starts": took_over.since if took_over else {}}
+        )
         back = between.backward
         if not back:
             if took_over is None:
@@ -308,31 +319,41 @@ def failback(
         result = operation.close()
         return {
             **result,
-            "stranded_records": operation.entry.found("stranded")["records"],
+            **_outcome(operation.entry),
             "clients": access.clients(config, home, operation.entry.found("switch-groups").get("links", {})),
         }
 
 
-def _away(stage: Stage, home: str, given: str | None) -> tuple[str, list[Entry] | None]:
+def _at_home(was: Service, home: str, tell: Tell) -> dict[str, Any]:
+    """Work is home already: along links one way only, bringing it home once more would bring copies."""
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(was.over))
+    words = f"work came home to {home} at {when} UTC, and was not moved since. Nothing was changed"
+    if was.home is None:
+        raise UsageError(words)
+    tell(Telling("", "note", words))
+    return {**report(was.home), "already": True, **_outcome(was.home)}
+
+
+def _outcome(entry: Entry) -> dict[str, Any]:
+    return {"stranded_records": entry.found("stranded").get("records", 0)}
+
+
+def _away(stage: Stage, home: str, given: str | None) -> tuple[str, Service | None]:
     """The site that serves instead, and how that came about: as it is remembered there."""
     config = stage.config
     candidates = [given] if given else [name for name in config.sites if name != home]
     silent = []
-    newest: list[Entry] = []
+    newest: Service | None = None
     for name in candidates:
         config.site(name)
         if not stage.answers(name):
             silent.append(name)
             continue
-        known = stage.at(name, "reading the journal", entries)
-        mine = [
-            e for e in known.values() if e.site == home and e.to == name and e.kind in ("failover", "reseed") and e.done
-        ]
-        mine.sort(key=lambda e: e.began)
-        if mine and (not newest or newest[-1].began < mine[-1].began):
-            newest = mine
-    if newest:
-        return newest[-1].to, newest
+        found = service(stage.at(name, "reading the journal", entries), home, name)
+        if found is not None and (newest is None or newest.newest.began < found.newest.began):
+            newest = found
+    if newest is not None:
+        return newest.newest.to, newest
     if given and given not in silent:
         return given, None
     if silent:
@@ -340,13 +361,3 @@ def _away(stage: Stage, home: str, given: str | None) -> tuple[str, list[Entry] 
             f"site {', '.join(silent)} does not answer; whether it serves instead of {home} is not known", silent[0]
         )
     raise UsageError(f"no site knows of a failover of {home}; say from where with --from SITE")
-
-
-def _starts(took_over: list[Entry] | None) -> dict[str, dict[str, int]]:
-    """From where on the records of the other site are its own: since it took over, or since it rebuilt this one."""
-    starts: dict[str, dict[str, int]] = {}
-    for entry in took_over or []:
-        found = entry.found("promote").get("ends") or entry.found("cut").get("positions") or {}
-        for topic, partitions in found.items():
-            starts.setdefault(topic, {}).update(partitions)
-    return starts

@@ -14,14 +14,17 @@ from typing import Any, Literal
 
 from isthmus.config import Config
 from isthmus.engine.hold import hold
+from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
 from isthmus.recovery import access
 from isthmus.recovery.fencing import How
-from isthmus.recovery.journal import Entry, Found, Journal
+from isthmus.recovery.journal import Entry, Found, Journal, entries
+from isthmus.recovery.losses import declare
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
 from isthmus.recovery.roles import set_roles
-from isthmus.recovery.stage import Stage, links_between
-from isthmus.recovery.standing import declare, standing
+from isthmus.recovery.service import merged, service
+from isthmus.recovery.stage import Between, Stage, links_between
+from isthmus.recovery.standing import standing
 from isthmus.recovery.switch import Switch
 
 Mode = Literal["planned", "emergency"]
@@ -112,12 +115,12 @@ class Emergency:
 
     def declare(self) -> Found:
         old = self._stage.site(self.old) if self._stage.answers(self.old) else None
-        lost = [
-            self._stage.at(
-                self.new, f"reading the state of link {link.name}", declare, link, old, self._operation.entry.began
-            )
-            for link in self.links
-        ]
+        began = self._operation.entry.began
+        lost = []
+        for link in self.links:
+            ids = self._stage.identities(link) if old is not None else None
+            doing = f"reading the state of link {link.name}"
+            lost.append(self._stage.at(self.new, doing, declare, link, old, ids, began))
         return {
             "links": lost,
             "rpo_records": sum(each["records_at_most"] for each in lost),
@@ -140,6 +143,9 @@ class Emergency:
                 lines.append(
                     f"link {each['link']}: {self.old} was last heard {each['unknown_since_seconds']:.0f} s ago; what was written since is not in this"
                 )
+        if lines:
+            records, seconds = found["rpo_records"], found["rpo_seconds"]
+            lines.append(f"in all: {records} records at most, behind by {seconds:.1f} s")
         return lines or ["nothing that is known of"]
 
     def groups(self) -> Found:
@@ -179,7 +185,8 @@ class Emergency:
     def promote(self) -> Found:
         found = access.promote(self._stage, self.links, self.new)
         found["unfenced"] = access.unfence(self._stage, self.new, self._operation.entry.id)
-        found["ends"] = access.ends_of_copies(self._stage, self.links, self.new)
+        ends = access.ends_of_copies(self._stage, self.links, self.new)
+        found["ends"] = merged(self._operation.entry.since, ends)
         return found
 
     def plan_promote(self) -> list[str]:
@@ -219,8 +226,22 @@ def failover(
         operation.open()
         if abandon:
             return operation.abandon()
+        if not operation.resumed:
+            before = service(stage.at(new, "reading the journal", entries), old, new)
+            if before is not None and before.moved is not None and _rests(stage, links_between(config, old, new), new):
+                words = f"{new} serves instead of {old} already: the {before.moved.told()} stands. Nothing was changed"
+                operation.note("", words)
+                return {**report(before.moved), "already": True, **outcome(before.moved, config)}
+            if before is not None and before.over is None:
+                entry.since = before.since
         operation.carry_out(steps)
         return {**operation.close(), **outcome(operation.entry, config)}
+
+
+def _rests(stage: Stage, between: Between, new: str) -> bool:
+    """Whether the links from the old site still rest, as a failover leaves them."""
+    doing = "reading what is asked of the link"
+    return all(stage.at(new, doing, read_control, link.name).held for link in between.forward)
 
 
 def outcome(entry: Entry, config: Config) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 Invariants:
 - a step's outcome is written before the next step begins; an operation that was killed goes on after the last step that is written;
+- an operation that has only looked around is not written: it would take the place of one that was done, and of what that one remembers;
 - one operator at a time: who opens the journal takes its transactional id, and whoever had it before cannot write any more and
   ends. So a step may be done twice, but never by two at once with both of them going on.
 """
@@ -13,6 +14,7 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -47,6 +49,10 @@ class Entry:
     abandoned: bool = False
     attempts: int = 0
     by: str = ""
+    # When work was last brought home to ``site``; each entry hands it on, since newer ones take the place of older ones.
+    home: float = 0.0
+    # Of a failover: from where on records at ``to`` are its own, where an earlier operation has settled that.
+    since: dict[str, dict[str, int]] = field(default_factory=dict)
     done: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -70,6 +76,11 @@ class Entry:
         return f"{mode}{self.kind} of {self.site} to {self.to}, begun {when} UTC"
 
 
+def came_home(known: Iterable[Entry]) -> float:
+    """When work was last brought home, by the operations of one pair of sites; 0 if never."""
+    return max((max(e.home, e.ended if e.kind == "failback" else 0.0) for e in known), default=0.0)
+
+
 async def entries(keeper: Cluster) -> dict[tuple[str, str], Entry]:
     """All newest operations that a site keeps, by kind and site."""
     table = await read_table(keeper, SITES_TOPIC)
@@ -89,28 +100,33 @@ class Journal:
     def _make(self) -> Producer:
         return Producer(self._keeper, self._leaders, Signal(self._keeper.loop), [f"{STATE_PREFIX}recovery"])
 
-    async def open(self) -> bool:
+    async def open(self, others: Sequence[Cluster] = ()) -> bool:
         """Take the journal; whether an unfinished operation of the same kind goes on, whose options then hold.
 
-        Raises when another one, which contradicts this one, is unfinished.
+        Raises when another one, which contradicts this one, is unfinished: here, or as one of the ``others`` keeps it.
         """
         await ensure_table(self._keeper, SITES_TOPIC)
         await self._leaders.refresh()
         await self._producer.begin()
         wanted = self.entry
-        for known in (await entries(self._keeper)).values():
-            if not known.unfinished or {known.site, known.to}.isdisjoint({wanted.site, wanted.to}):
-                continue
-            if (known.kind, known.site, known.to, known.mode) != (wanted.kind, wanted.site, wanted.to, wanted.mode):
-                raise DataError(
-                    f"site {self._keeper.site.name}: there is an unfinished {known.told()} (done so far: "
-                    f"{', '.join(known.done) or 'nothing'}). Finish it with the command that began it, or give that one with --abandon"
-                )
-            self.entry = known
+        for keeper in (self._keeper, *others):
+            kept = (await entries(keeper)).values()
+            if keeper is self._keeper:
+                wanted.home = came_home(e for e in kept if (e.site, e.to) == (wanted.site, wanted.to))
+            for known in kept:
+                if not known.unfinished or {known.site, known.to}.isdisjoint({wanted.site, wanted.to}):
+                    continue
+                if (known.kind, known.site, known.to, known.mode) != (wanted.kind, wanted.site, wanted.to, wanted.mode):
+                    raise DataError(
+                        f"site {keeper.site.name}: there is an unfinished {known.told()} (done so far: "
+                        f"{', '.join(known.done) or 'nothing'}). Finish it with the command that began it, or give that one with --abandon"
+                    )
+                self.entry = known
         resumed = self.entry is not wanted
         self.entry.attempts += 1
         self.entry.by = f"{socket.gethostname()}:{os.getpid()}"
-        await self.write()
+        if resumed:
+            await self.write()
         return resumed
 
     async def write(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isthmus.errors import IsthmusError, UsageError
 from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.stage import Stage
 
@@ -44,14 +45,18 @@ class Operation:
 
     def __init__(self, stage: Stage, journal: Journal, tell: Tell) -> None:
         self.stage, self.journal, self.tell = stage, journal, tell
+        self.resumed = False
 
     @property
     def entry(self) -> Entry:
         return self.journal.entry
 
     def open(self) -> None:
-        resumed = self.stage.run(self.journal.open)
-        if resumed:
+        """Take the journal. The other site, if it answers, is asked as well whether something is unfinished."""
+        entry = self.entry
+        others = [self.stage.site(name) for name in (entry.site,) if name != entry.to and self.stage.answers(name)]
+        self.resumed = self.stage.run(self.journal.open, others)
+        if self.resumed:
             words = f"going on with the {self.entry.told()}; done before: {', '.join(self.entry.done) or 'nothing'}"
             self.tell(Telling("", "note", words))
 
@@ -69,7 +74,8 @@ class Operation:
             found = step.act()
             seconds = time.time() - began
             self.entry.done[step.name] = {"at": began, "seconds": round(seconds, 3), "found": found}
-            self.stage.run(self.journal.write)
+            if self.entry.unfinished:
+                self.stage.run(self.journal.write)
             self.tell(Telling(step.name, "done", step.does, seconds, found))
 
     def close(self) -> dict[str, Any]:
@@ -80,14 +86,23 @@ class Operation:
 
     def abandon(self) -> dict[str, Any]:
         """Give it up: what is done stays done, and the next operation begins anew."""
+        if not self.resumed:
+            raise UsageError(f"there is nothing to abandon: no {self.entry.kind} of {self.entry.site} is unfinished")
         self.entry.abandoned = True
         self.stage.run(self.journal.write)
         return report(self.entry)
 
 
 def preview(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """What the steps would do, as things are now; changes nothing."""
-    return [{"step": step.name, "does": step.does, "now": step.plan()} for step in steps]
+    """What the steps would do, as things are now; changes nothing. What one step cannot tell yet does not keep the others from telling."""
+    return [{"step": step.name, "does": step.does, "now": _planned(step)} for step in steps]
+
+
+def _planned(step: Step) -> list[str]:
+    try:
+        return step.plan()
+    except IsthmusError as error:
+        return [error.message]
 
 
 def report(entry: Entry) -> dict[str, Any]:

@@ -12,11 +12,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
 from isthmus.config.topics import Topics
+from isthmus.config.turned import BACK, RESEED, STRANDED
 from isthmus.engine import identity, state
 from isthmus.engine.hold import hold, release
 from isthmus.errors import DataError
@@ -111,9 +112,7 @@ class Reseed:
 
         async def look(cluster: Cluster, wanted: set[str]) -> dict[str, int]:
             metadata = await cluster.metadata(None)
-            names = [
-                n for n in metadata.topics if n in wanted or (n.startswith(STATE_PREFIX) and n != state.SITES_TOPIC)
-            ]
+            names = [name for name in metadata.topics if name in wanted]
             keys = [(name, p) for name in names for p in metadata.topics[name].partitions]
             first = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
             last = await list_offsets(cluster, dict.fromkeys(keys, LATEST), committed_only=False)
@@ -125,6 +124,11 @@ class Reseed:
             return sizes
 
         wanted = self._stage.at(self.survivor, "listing topics", _targets, self.seeding())
+        # State of links that the configuration does not know stays: they are somebody else's.
+        for link in self._config.links.values():
+            if self.lost in (link.source, link.target):
+                for suffix in ("", BACK, RESEED, STRANDED):
+                    wanted |= set(state.topics_of(link.name + suffix))
         found: dict[str, int] = self._stage.at(self.lost, "listing topics", look, wanted)
         return found
 
@@ -135,6 +139,15 @@ class Reseed:
         self._stage.site(self.lost)
         ids = self._identities()
         leftovers = self._leftovers()
+        self._refuse_records(leftovers)
+        return {
+            "cluster": ids.target[-1],
+            "incarnation": len(ids.target),
+            "leftovers": sorted(leftovers),
+            "links": [link.name for link in (*self.between.forward, *self.between.backward)],
+        }
+
+    def _refuse_records(self, leftovers: Mapping[str, int]) -> None:
         full = {name: size for name, size in leftovers.items() if size and not name.startswith(STATE_PREFIX)}
         if full and not self._wipe:
             words = ", ".join(f"{name} ({size})" for name, size in list(full.items())[:10])
@@ -142,12 +155,6 @@ class Reseed:
                 f"{self.lost} is not empty: {words}. If it has all its data, `isthmus failback {self.lost}` brings home what is missing. To rebuild "
                 "it, records there must go, since the order of old and seeded ones could not be kept: give --wipe to delete these topics"
             )
-        return {
-            "cluster": ids.target[-1],
-            "incarnation": len(ids.target),
-            "leftovers": sorted(leftovers),
-            "links": [link.name for link in (*self.between.forward, *self.between.backward)],
-        }
 
     def plan_check(self) -> list[str]:
         lines = self._stage.told(self.survivor, self.lost)
@@ -188,6 +195,7 @@ class Reseed:
         if not (self._stage.answers(self.lost) and self._stage.answers(self.survivor)):
             return []
         found = self._leftovers()
+        self._refuse_records(found)
         return [f"delete {name} ({size} offsets)" for name, size in found.items()] or ["nothing is there"]
 
     def identity(self) -> Found:
@@ -297,7 +305,9 @@ class Reseed:
         """Set a link between the rebuilt site and a third one, where that can be known; what became of it."""
         lost, survivor = self._stage.site(self.lost), self._stage.site(self.survivor)
         third = link.source if link.target == self.lost else link.target
-        by_hand = f"`isthmus reset {link.name} TOPIC --to latest` (or an offset), then `isthmus resume {link.name}`"
+        by_hand = (
+            f"`isthmus reset {link.name} TOPIC --to latest` (or an offset), then `isthmus resume {link.name} --held`"
+        )
         if not self._stage.answers(third):
             words = f"{third} does not answer: when it does, `isthmus sites replace {self.lost}`, {by_hand}"
         elif link.target == self.lost:

@@ -15,9 +15,11 @@ import kafka.errors as kerrors
 
 from isthmus.config import Config, Link
 from isthmus.control.ends import Ends
+from isthmus.engine.identity import incarnations, newest
 from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
+from isthmus.rules import Identities
 
 REACH_SECONDS = 15.0
 # Long enough for a far site that lives, short enough that a dead one does not cost the hour.
@@ -103,6 +105,13 @@ class Stage:
             raise
         except (kerrors.KafkaError, OSError) as error:
             raise cluster.explain(error, doing) from error
+
+    def identities(self, link: Link) -> Identities:
+        """Which clusters the sites of a link were, as far as those that answer know."""
+        known: dict[str, list[str]] = {}
+        for site in filter(self.answers, (link.source, link.target)):
+            known = newest(known, self.at(site, "reading which clusters sites are", incarnations))
+        return Identities(tuple(known.get(link.source, ())), tuple(known.get(link.target, ())))
 
     def ends(self, link: Link) -> Ends:
         """Both ends of a link, for the control plane; to be used in a ``with`` block."""

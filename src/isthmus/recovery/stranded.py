@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import kafka.errors as kerrors
@@ -63,11 +64,19 @@ async def behind(home: Cluster, now: Standing) -> Ranges:
     return found
 
 
+@dataclass(slots=True)
+class Counted:
+    """Of one range: how many records a link would copy, and the offset of the first one, or -1."""
+
+    records: int = 0
+    first: int = -1
+
+
 async def count(
-    home: Cluster, link: Link, ranges: Mapping[Partition, Range], identities: Identities
-) -> dict[Partition, int]:
-    """How many records of these ranges the link would copy."""
-    counts = dict.fromkeys(ranges, 0)
+    home: Cluster, link: Link, ranges: Mapping[Partition, Range], identities: Identities, seconds: float = 60.0
+) -> dict[Partition, Counted]:
+    """How many records of these ranges the link would copy; nothing new for so many seconds is an error."""
+    counts = {key: Counted() for key in ranges}
     transcoder = Transcoder(compile_rules(link, identities), link.compression, link.on_corrupt)
 
     def take(piece: Fetched, position: int) -> None:
@@ -77,9 +86,12 @@ async def count(
         )
         if copied.fault is not None:
             raise copied.fault
-        counts[piece.partition] += copied.records
+        counted = counts[piece.partition]
+        counted.records += copied.records
+        if counted.first < 0 and copied.batches:
+            counted.first = int(copied.batches[0].runs[0, 0])
 
-    await read_ranges(home, ranges, take)
+    await read_ranges(home, ranges, take, timeout=seconds)
     return counts
 
 
@@ -95,6 +107,8 @@ def aside(link: Link, ranges: Ranges, suffix: str) -> Link:
         "origin": link.origin or Origin(),
         "topics": Topics(include=sorted(offsets)),
         "start": StartOffsets(offsets=offsets),
+        # Nobody reads there yet: positions would only look like lag.
+        "sync": link.sync.model_copy(update={"groups": link.sync.groups.model_copy(update={"enabled": False})}),
     }
     return link.model_copy(update=changes)
 

@@ -26,6 +26,7 @@ from isthmus.recovery.journal import Found
 from isthmus.recovery.operation import Operation, Step
 from isthmus.recovery.roles import set_roles
 from isthmus.recovery.seeded import seeded_by
+from isthmus.recovery.service import merged
 from isthmus.recovery.settled import settled_ends
 from isthmus.recovery.stage import links_between
 from isthmus.recovery.standing import standing
@@ -56,6 +57,8 @@ class Switch:
         between = links_between(self._config, old, new)
         self.links = between.forward if links is None else links
         self.two_way = bool(between.backward) if two_way is None else two_way
+        # A move along links that were chosen for it is a part of something larger, which sees to the others itself.
+        self._way_back = between.backward if links is None else ()
         self._wanted_fence, self._seconds, self._prefix, self._patience = fence, seconds, prefix, patience
 
     def steps(self) -> list[Step]:
@@ -82,12 +85,22 @@ class Switch:
             self._stage.site(name)
         source, target = self._stage.site(self.old), self._stage.site(self.new)
         self._stage.run(recognise, source, target)
-        for link in self.links:
-            now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
-            held = self._stage.at(self.new, "reading what is asked of the link", read_control, link.name).held
+        for link in self._way_back:
+            held = self._stage.at(self.old, "reading what is asked of the link", read_control, link.name).held
             if held:
                 raise DataError(
-                    f"link {link.name} is held ({held}); a planned move needs it in service. `isthmus failback` ends that"
+                    f"link {link.name} is held ({held}): what it has not copied would stay behind. `isthmus failback {self.new}` brings work home"
+                )
+        for link in self.links:
+            now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
+            asked = self._stage.at(self.new, "reading what is asked of the link", read_control, link.name)
+            if asked.held:
+                raise DataError(
+                    f"link {link.name} is held ({asked.held}); a planned move needs it in service. `isthmus failback` ends that"
+                )
+            if asked.paused:
+                raise DataError(
+                    f"link {link.name} is paused: nothing would ever arrive. `isthmus resume {link.name}` first"
                 )
             found["links"][link.name] = {"partitions": len(now.progress), "faults": len(now.reports.faults)}
             if now.reports.faults:
@@ -225,7 +238,8 @@ class Switch:
                 reason = f"{self.new} is in service instead of {self.old}; `isthmus failback {self.old}` ends that"
                 self._stage.at(self.new, f"holding link {link.name}", hold, link, reason)
             found["held"] = [link.name for link in self.links]
-        found["ends"] = access.ends_of_copies(self._stage, self.links, self.new)
+        ends = access.ends_of_copies(self._stage, self.links, self.new)
+        found["ends"] = merged(self._operation.entry.since, ends)
         return found
 
     def plan_promote(self) -> list[str]:

@@ -1,0 +1,89 @@
+"""Transactions that brokers forgot to end, as they may when all of them are lost at once: a link ends them, and copies again.
+
+A broker cannot be made to forget at will. One that does not check what a transaction writes to can be given the same state: records and offsets
+of a transaction of which its coordinator knows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from links import (
+    Message,
+    Replicator,
+    admin,
+    create_topic,
+    ends,
+    has_open_transaction,
+    one_link,
+    produce,
+    read,
+    wait_for,
+    wait_for_records,
+)
+
+from isthmus.config import Site
+from isthmus.engine import state
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Signal
+from isthmus.kafka.offsets import Committed, Partition
+from isthmus.kafka.produce import Producer, small_batch
+from isthmus.sandbox import KafkaSite
+
+Name = Callable[[str], str]
+NOTHING_CHECKED = {"transaction.partition.verification.enable": "false"}
+
+
+@pytest.fixture(scope="module")
+def careless(make_module_site: Callable[..., KafkaSite]) -> KafkaSite:
+    return make_module_site(config=NOTHING_CHECKED)
+
+
+def leave_open(site: Site, identity: str, partition: Partition, group: str, progress: Committed) -> None:
+    """Write a record and an offset under a transactional id, and tell nobody of it."""
+    with Cluster(site) as cluster:
+        leaders = Leaders(cluster, [partition[0]])
+
+        async def work() -> None:
+            await cluster.connect()
+            await leaders.refresh()
+            producer = Producer(cluster, leaders, Signal(cluster.loop), [identity])
+            await producer.begin()
+            producer._modern, producer._max_version = False, 11
+            producer._opened = producer._group_enlisted = True
+            producer._enlisted.add(partition)
+            producer.produce({partition: small_batch([(b"never", b"to be seen")])})
+            await producer.drain()
+            await producer._commit_progress(group, {partition: progress})
+
+        cluster.call(work)
+
+
+@pytest.mark.parametrize("whose", ["slot 0", "slot 0, in turn", "slot 1", "planner"])
+def test_what_nobody_ended(east: KafkaSite, careless: KafkaSite, unique_topic: Name, whose: str) -> None:
+    topic = create_topic(east, unique_topic("orphans"))
+    setup = one_link(east, careless, [topic])
+    first = [Message(f"first {n}".encode()) for n in range(50)]
+    produce(east, topic, first)
+    with Replicator(setup):
+        wait_for_records(careless, topic, 50)
+    ids = {
+        "slot 0": state.transactional_ids(setup.link, 0)[0],
+        "slot 0, in turn": state.transactional_ids(setup.link, 0)[1],
+        "slot 1": state.transactional_ids(setup.link, 1)[0],
+        "planner": state.planner_id(setup.link),
+    }
+    progress = Committed(7, "what an aborted transaction says does not count")
+    where = state.map_topic(setup.link) if whose == "planner" else topic
+    leave_open(setup.config.sites[careless.name], ids[whose], (where, 0), state.group(setup.link), progress)
+    assert has_open_transaction(careless, where, admin(careless))
+    later = [Message(f"later {n}".encode()) for n in range(50)]
+    produce(east, topic, later)
+    with Replicator(setup):
+        wait_for_records(careless, topic, 100, 60)
+        wait_for(lambda: not has_open_transaction(careless, where, admin(careless)), "the orphan's end")
+    (found,) = read(careless, topic).values()
+    assert [record.value for record in found] == [message.value for message in first + later]
+    assert ends(careless, topic) == ends(careless, topic, False)
