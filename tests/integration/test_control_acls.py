@@ -27,7 +27,6 @@ from links import (
     allow,
     compare,
     configure,
-    copy_until_caught_up,
     create_topic,
     deny,
     isthmus,
@@ -36,6 +35,7 @@ from links import (
     one_link,
     produce,
     producer_of,
+    run,
     send,
     wait_for,
     wait_for_records,
@@ -119,8 +119,23 @@ def acl_actions(setup: Setup, code: int) -> dict[str, str]:
     return {c["name"]: c["action"] for c in answer(setup, "plan", code)["changes"] if c["resource"] == "acls"}
 
 
-def test_a_missing_right_is_named_exactly(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
-    """With nothing allowed, granting what plan asks for, and nothing else, is enough to apply and to copy."""
+def grant_needs(sites: tuple[KafkaSite, KafkaSite], needs: list[str]) -> None:
+    """Grant what a plan asks for, word by word."""
+    for need in needs:
+        found = re.fullmatch(
+            r"site (\S+): ALLOW (\S+) on (?:the (cluster)|(\S+) (\S+?))( \(prefixed\))? for User:isthmus", need
+        )
+        assert found, need
+        (site,) = (site for site in sites if site.name == found[1])
+        kind = {None: (found[4] or "").upper().replace("-", "_"), "cluster": "BROKER"}[found[3]]
+        pattern = "PREFIXED" if found[6] else "LITERAL"
+        grant(site, f"ALLOW {found[2]} {kind}:{pattern}:{found[5] or 'kafka-cluster'} User:isthmus *")
+
+
+def test_missing_rights_are_named_exactly_and_all_at_once(
+    walled: tuple[KafkaSite, KafkaSite], unique_topic: Name
+) -> None:
+    """With nothing allowed, granting what the first plan asks for, and nothing else, is enough to apply and to copy."""
     east, west = walled
     for site in walled:
         deny(site)
@@ -129,34 +144,61 @@ def test_a_missing_right_is_named_exactly(walled: tuple[KafkaSite, KafkaSite], u
     create_topic(west, small)
     produce(east, fresh, numbered(10))
     setup = one_link(east, west, [small, fresh], sync={**ALONE, "acls": True})
-    asked: set[str] = set()
-    for _ in range(6):
-        told = isthmus(setup, "plan", "--json")
-        needs = told.document[0]["missing_rights"]
-        if not needs:
-            break
-        assert told.code == 21
-        assert not set(needs) & asked, "asked for again, though granted"
-        asked |= set(needs)
-        for need in needs:
-            found = re.fullmatch(
-                r"site (\S+): ALLOW (\S+) on (?:the (cluster)|(\S+) (\S+?))( \(prefixed\))? for User:isthmus", need
-            )
-            assert found, need
-            site = {east.name: east, west.name: west}[found[1]]
-            kind = {None: (found[4] or "").upper().replace("-", "_"), "cluster": "BROKER"}[found[3]]
-            pattern = "PREFIXED" if found[6] else "LITERAL"
-            grant(site, f"ALLOW {found[2]} {kind}:{pattern}:{found[5] or 'kafka-cluster'} User:isthmus *")
-    assert told.code == 20, told.out
+    told = answer(setup, "plan", 21)
+    needs = told["missing_rights"]
+    (change,) = (c for c in told["changes"] if c["resource"] == "rights")
+    assert (change["action"], change["needs"]) == ("blocked", needs)
+    at_source = {f"{op} on topic {name}" for name in (small, fresh) for op in ("READ", "DESCRIBE_CONFIGS")}
+    assert {need for need in needs if need.startswith(f"site {east.name}")} == {
+        f"site {east.name}: ALLOW {words} for User:isthmus"
+        for words in {*at_source, "DESCRIBE on the cluster", "READ on topic _isthmus. (prefixed)"}
+    }
+    grant_needs(walled, needs)
     document = answer(setup, "plan", 20)
+    assert document["missing_rights"] == []
     assert {c["name"]: c["action"] for c in document["changes"] if c["resource"] == "topics"} == {
         small: "grow",
         fresh: "create",
     }
     assert all(o["done"] for o in answer(setup, "apply", 0)["outcomes"])
-    for operation in ("write", "describe"):
-        allow(west, operation, "transactional-id", "_isthmus.")
-    copy_until_caught_up(setup)
+    copied = run(setup, "--until-caught-up")
+    assert copied.code == 0, copied
+    assert compare(east, west, fresh) == 10
+
+    # Of what is taken away, only that is asked for again, where the sites tell; transactions are asked for before they are needed.
+    for kind, words in (("TRANSACTIONAL_ID:PREFIXED:_isthmus.", "transactional-id _isthmus. (prefixed)"),
+                        (f"TOPIC:LITERAL:{fresh}", f"topic {fresh}")):  # fmt: skip
+        revoke(west, f"ALLOW WRITE {kind} User:isthmus *")
+        assert answer(setup, "plan", 21)["missing_rights"] == [
+            f"site {west.name}: ALLOW WRITE on {words} for User:isthmus"
+        ]
+        grant(west, f"ALLOW WRITE {kind} User:isthmus *")
+    answer(setup, "plan", 0)
+    for site in walled:
+        deny(site)
+
+
+def test_missing_rights_of_topics_that_nobody_sees(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    """Only an expression is known, and groups follow: one round of granting is enough all the same."""
+    east, west = walled
+    for site in walled:
+        deny(site)
+    stem, group = unique_topic("hidden"), new_name("hidden")
+    topic = create_topic(east, f"{stem}.orders", 2)
+    produce(east, topic, numbered(10))
+    commit(east, group, {(topic, 0): 4})
+    setup = one_link(east, west, [f"/{stem}\\..*/"], rename="dr.{topic}", sync={"groups": [group]})
+    needs = answer(setup, "plan", 21)["missing_rights"]
+    assert f"site {west.name}: ALLOW CREATE on topic dr.{stem}. (prefixed) for User:isthmus" in needs
+    assert f"site {west.name}: ALLOW READ on group {group} for User:isthmus" in needs
+    grant_needs(walled, needs)
+    assert answer(setup, "plan", 20)["missing_rights"] == []
+    assert all(o["done"] for o in answer(setup, "apply", 0)["outcomes"])
+    copied = run(setup, "--until-caught-up")
+    assert copied.code == 0, copied
+    assert compare(east, west, topic, f"dr.{topic}") == 10
+    sync(setup)
+    assert committed(west, group, f"dr.{topic}").offset == 4
     for site in walled:
         deny(site)
 

@@ -26,6 +26,7 @@ from isthmus.config.ways import check_ways, depends_on_names
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.meter import METER
+from isthmus.control.needs import lacking, whole_list
 from isthmus.control.topics import discover
 from isthmus.errors import ClusterChanged, ConfigError, IsthmusError, NotAllowed, SameCluster
 from isthmus.kafka.cluster import Cluster
@@ -84,7 +85,7 @@ def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None
             changes: list[Change] = []
             for resource in resources(only):
                 changes += without_clashes(ends.loop.run(planned, resource, ends), link, clashes)
-            plans.append(Plan(link, changes))
+            plans.append(Plan(link, changes + _rights(ends, changes)))
     return plans
 
 
@@ -177,8 +178,7 @@ async def _planned(resource: Resource, ends: Ends) -> list[Change]:
         raise
     except TROUBLE as error:
         told = await explained(error, ends, f"comparing {resource.name}")
-        needs = tuple(told.needed.splitlines()) if isinstance(told, NotAllowed) else ()
-        return [Change(resource.name, "*", "blocked", told.message, needs=needs)]
+        return [Change(resource.name, "*", "blocked", told.message, needs=await _needed(error, told, ends))]
     except Exception as error:
         return [Change(resource.name, "*", "blocked", f"cannot be compared: {_unexpected(error)}")]
 
@@ -206,6 +206,15 @@ async def _applied(resource: Resource, ends: Ends, todo: list[Change]) -> list[O
         return [Outcome(change, f"broke off: {_unexpected(error)}") for change in todo]
 
 
+async def _needed(error: Exception, told: IsthmusError, ends: Ends) -> tuple[str, ...]:
+    """The rights that would have helped, each as an ACL. Kafka's own errors do not say which it was: one of those that are missing."""
+    if isinstance(error, kerrors.AuthorizationError):
+        with suppress(*TROUBLE):
+            missing, untold = await lacking(ends)
+            return tuple(sorted(missing | untold))
+    return tuple(told.needed.splitlines()) if isinstance(told, NotAllowed) else ()
+
+
 def _unexpected(error: Exception) -> str:
     """An error that nobody foresaw, with the place that it comes from: for whoever has to mend it."""
     (place,) = traceback.extract_tb(error.__traceback__)[-1:] or (None,)
@@ -223,7 +232,14 @@ def apply_link(config: Config, link: Link, only: Iterable[str] | None = None) ->
             changes = without_clashes(ends.loop.run(planned, resource, ends), link, clashes)
             said += [change for change in changes if not change.to_do]
             outcomes += ends.loop.run(applied, resource, ends, changes)
-        return said, outcomes
+        return said + _rights(ends, [*said, *outcomes]), outcomes
+
+
+def _rights(ends: Ends, told: Sequence[Change | Outcome]) -> list[Change]:
+    """All rights that the link needs and may not have, if it lacks one. What is missing for sure is named without that, too."""
+    with suppress(*TROUBLE):
+        return ends.loop.run(whole_list, ends, told)  # type: ignore[no-any-return]
+    return []
 
 
 async def explained(error: Exception, ends: Ends, doing: str) -> IsthmusError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as kerrors
-from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.admin import DescribeClusterRequest, DescribeTransactionsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from isthmus.config import Site
@@ -106,6 +106,16 @@ async def cluster_rights(cluster: Cluster) -> set[str] | None:
         DescribeClusterRequest(include_cluster_authorized_operations=True, max_version=0)
     )
     return None if response.error_code else _read(response.authorized_operations)
+
+
+async def may_use_transactions(cluster: Cluster, transactional_id: str) -> bool:
+    """Whether we may see transactions of this id, which who may write them may; true where the site does not tell. Only asks: whoever
+    would look for the id's coordinator makes the site create the topic that it is kept in."""
+    if not cluster.supports(DescribeTransactionsRequest, 0):
+        return True
+    response: Any = await cluster.request(DescribeTransactionsRequest(transactional_ids=[transactional_id]))
+    refusals = [kerrors.for_code(each.error_code) for each in response.transaction_states]
+    return kerrors.TransactionalIdAuthorizationFailedError not in refusals
 
 
 def _read(codes: Iterable[int] | None) -> set[str] | None:

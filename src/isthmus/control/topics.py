@@ -23,7 +23,15 @@ from isthmus.config.names import is_internal, topic_problem
 from isthmus.control import memory, settings
 from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
-from isthmus.control.rights import Right, acl_places, cluster_rights, is_restricted, right, topic_rights
+from isthmus.control.rights import (
+    Right,
+    acl_places,
+    cluster_rights,
+    is_restricted,
+    may_use_transactions,
+    right,
+    topic_rights,
+)
 from isthmus.engine import state
 from isthmus.engine.held import by_source, held
 from isthmus.engine.offset_map import build_maps
@@ -155,7 +163,7 @@ class Topics:
             if here.topics[topic.target].error is kerrors.UnknownTopicOrPartitionError or topic_problem(topic.target)
         }
         committed, trouble = await self._progress(ends, here)
-        changes += trouble
+        changes += trouble + await self._transactions(ends)
         lost, trouble = await self._lost(ends, absent, committed) if absent else (set(), [])
         changes += trouble
         may_read = await topic_rights(source, topics)
@@ -214,6 +222,15 @@ class Topics:
             needs = (right(ends.target.site, "READ", "group", STATE_PREFIX, prefixed=True),)
             why = "not authorised to read the link's own progress"
             return {}, [Change(self.name, state.group(ends.link.name), "blocked", why, needs=_told(needs))]
+
+    async def _transactions(self, ends: Ends) -> list[Change]:
+        """Exactly-once takes transactions of the link's own; that we may not have them would show only when records are copied."""
+        name = state.planner_id(ends.link.name)
+        if ends.link.delivery != "exactly-once" or await may_use_transactions(ends.target, name):
+            return []
+        needs = (right(ends.target.site, "WRITE", "transactional-id", STATE_PREFIX, prefixed=True),)
+        why = "not authorised to write in the link's own transactions"
+        return [Change(self.name, name, "blocked", why, needs=_told(needs))]
 
     async def _lost(
         self, ends: Ends, absent: Mapping[str, Topic], committed: Mapping[Partition, Committed]

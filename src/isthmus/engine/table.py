@@ -33,7 +33,7 @@ async def read_table(cluster: Cluster, topic: str) -> Table:
     if error is kerrors.UnknownTopicOrPartitionError:
         return {}
     if error is not None:
-        raise _explained(cluster, error(topic))
+        raise _explained(cluster, error(topic), "READ")
     pairs, _ = await read_to_end(cluster, (topic, 0))
     found: Table = {}
     for key, value in pairs:
@@ -76,7 +76,7 @@ async def _write(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> Non
     try:
         await producer.drain()
     except Refused as refused:
-        raise _explained(cluster, refused.error(refused.words)) from None
+        raise _explained(cluster, refused.error(refused.words), "WRITE") from None
 
 
 async def ensure_table(cluster: Cluster, topic: str) -> None:
@@ -88,14 +88,14 @@ async def ensure_table(cluster: Cluster, topic: str) -> None:
     outcome = await create_topics(cluster, [NewTopic(topic, 1, factor, state.STATE_TOPIC_CONFIG)])
     for why in outcome.values():
         if why is not None:
-            raise _explained(cluster, why.error(why.words))
+            raise _explained(cluster, why.error(why.words), "CREATE")
     await wait_for_topics(cluster, [topic])
 
 
-def _explained(cluster: Cluster, error: Exception) -> Exception:
+def _explained(cluster: Cluster, error: Exception, operation: str) -> Exception:
+    """The error of whoever did this and was refused: it names that right, and no other."""
     if not isinstance(error, kerrors.AuthorizationError):
         return error
-    needs = [str(right(cluster.site, op, "topic", STATE_PREFIX, prefixed=True)) for op in ("CREATE", "READ", "WRITE")]
-    site = cluster.site.name
-    words = f"site {site}: not authorised for the link's own topics; grant ALLOW CREATE, READ and WRITE on them"
-    return AuthorisationFailed(words, site, "\n".join(needs))
+    need = right(cluster.site, operation, "topic", STATE_PREFIX, prefixed=True)
+    words = f"site {need.site}: not authorised to {operation.lower()} the link's own topics; grant {need}"
+    return AuthorisationFailed(words, need.site, str(need))
