@@ -163,7 +163,7 @@ def _is_claim(offsets: Collection[tuple[str, int]]) -> bool:
     return len(offsets) == 1 and _holds_map(offsets)
 
 
-def _reads_progress(*_: Any, stable: bool = True) -> bool:
+def _reads_progress(*_: Any, stable: bool = True, **__: Any) -> bool:
     return stable
 
 
