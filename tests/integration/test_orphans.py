@@ -6,22 +6,28 @@ of a transaction of which its coordinator knows nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
 from links import (
+    OFFSET_HEADER,
     Message,
     Replicator,
     admin,
     create_topic,
     ends,
     has_open_transaction,
+    isthmus,
     one_link,
     produce,
     read,
     wait_for,
     wait_for_records,
 )
+from readers import commit, positions
 
 from isthmus.config import Site
 from isthmus.engine import state
@@ -30,6 +36,7 @@ from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import Committed, Partition
 from isthmus.kafka.produce import Producer, small_batch
+from isthmus.records import Outgoing
 from isthmus.sandbox import KafkaSite
 
 Name = Callable[[str], str]
@@ -41,8 +48,10 @@ def careless(make_module_site: Callable[..., KafkaSite]) -> KafkaSite:
     return make_module_site(config=NOTHING_CHECKED)
 
 
-def leave_open(site: Site, identity: str, partition: Partition, group: str, progress: Committed) -> None:
-    """Write a record and an offset under a transactional id, and tell nobody of it."""
+def leave_open(
+    site: Site, identity: str, partition: Partition, group: str, progress: Committed, copies: Sequence[Outgoing] = ()
+) -> None:
+    """Write a record and an offset under a transactional id, and tell nobody of it. ``copies`` are records whose markers were not forgotten."""
     with Cluster(site) as cluster:
         leaders = Leaders(cluster, [partition[0]])
 
@@ -51,11 +60,16 @@ def leave_open(site: Site, identity: str, partition: Partition, group: str, prog
             await leaders.refresh()
             producer = Producer(cluster, leaders, Signal(cluster.loop), [identity])
             await producer.begin()
+            for batch in copies:
+                producer.produce({partition: batch})
+            if copies:
+                await producer.commit("", {})
             producer._modern, producer._max_version = False, 11
             producer._opened = producer._group_enlisted = True
             producer._enlisted.add(partition)
-            producer.produce({partition: small_batch([(b"never", b"to be seen")])})
-            await producer.drain()
+            if not copies:
+                producer.produce({partition: small_batch([(b"never", b"to be seen")])})
+                await producer.drain()
             await producer._commit_progress(group, {partition: progress})
 
         cluster.call(work)
@@ -87,3 +101,38 @@ def test_what_nobody_ended(east: KafkaSite, careless: KafkaSite, unique_topic: N
     (found,) = read(careless, topic).values()
     assert [record.value for record in found] == [message.value for message in first + later]
     assert ends(careless, topic) == ends(careless, topic, False)
+
+
+def copy_of(offset: int, message: Message) -> Outgoing:
+    """A batch of one record, as the link would have written it."""
+    builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 20)
+    headers = [(OFFSET_HEADER, offset.to_bytes(8, "big"))]
+    builder.append(0, message.timestamp, message.key, message.value, headers)
+    payload = np.frombuffer(bytes(builder.build()), np.uint8).copy()
+    return Outgoing(payload=payload, count=1, runs=np.empty((0, 2), np.int64), next_offset=0)
+
+
+def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_topic: Name) -> None:
+    """Records got their marker before the brokers were lost, and the link's progress did not: they must not come twice."""
+    topic = create_topic(east, unique_topic("in-part"))
+    setup = one_link(east, careless, [topic])
+    now = int(time.time() * 1000)
+    messages = [Message(f"record {n}".encode(), timestamp=now + n) for n in range(100)]
+    produce(east, topic, messages[:50])
+    with Replicator(setup):
+        wait_for_records(careless, topic, 50)
+    produce(east, topic, messages[50:])
+    visible = [copy_of(n, messages[n]) for n in range(50, 53)]
+    identity, group = state.transactional_ids(setup.link, 0)[0], state.group(setup.link)
+    leave_open(setup.config.sites[careless.name], identity, (topic, 0), group, Committed(53, "never ended"), visible)
+    with Replicator(setup):
+        wait_for_records(careless, topic, 100, 60)
+    (found,) = read(careless, topic).values()
+    assert [record.value for record in found] == [message.value for message in messages]
+    commit(east, "readers", {(topic, 0): 51})
+    assert isthmus(setup, "groups", "sync").code == 0
+    place = positions(careless, "readers")[topic, 0].offset
+    assert next(record.value for record in found if record.offset >= place) == b"record 51", (
+        "the map knows of them, too"
+    )
+    assert isthmus(setup, "verify", setup.link).code == 0

@@ -34,9 +34,11 @@ from isthmus.engine import state
 from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
 from isthmus.engine.offset_map import ChunkWriter, Runs
+from isthmus.engine.orphans import SETTLE_SECONDS, open_transactions
 from isthmus.engine.report import FaultReport, SlotReport
 from isthmus.engine.schema_table import SchemaTable, table_of
 from isthmus.engine.state import Progress
+from isthmus.engine.steer import steer
 from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
@@ -69,7 +71,6 @@ from isthmus.kafka.offsets import (
     group_offsets,
     list_offsets,
 )
-from isthmus.kafka.orphans import SETTLE_SECONDS, end_orphans
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, Refused, Sent, small_batches
 from isthmus.records import Outgoing, Transcoder
 from isthmus.rules import compile_rules
@@ -284,6 +285,8 @@ class Copier:
         # A topic that was gone under the last lease already is not waited for.
         await self._target_leaders.refresh_until_known({a.target_topic for a in self.lease.assignments if a.faulted})
         committed = await self._committed()
+        if committed is None:
+            return
         self._touched.clear()
         self._runs = 0
         for target, copying in self._by_target.items():
@@ -301,18 +304,22 @@ class Copier:
             copying.start, copying.next_offset = -1, copying.position
             self._fetcher.seek(a.source, copying.position)
 
-    async def _committed(self) -> dict[Partition, Committed]:
-        """Progress, when nothing of ours is undecided any more; what brokers have forgotten to end is ended first."""
-        places, producers = list(self._by_target), [self._producer]
+    async def _committed(self) -> dict[Partition, Committed] | None:
+        """Progress, when nothing of ours is undecided any more. Where brokers have forgotten to end a transaction of ours, None: then the lease
+        ends, and the next one is dealt by a planner that puts it right for all slots."""
+        places = list(self._by_target)
         if not self._exactly_once:
             return await group_offsets(self._target, self._group, places, stable=False)
-        everywhere = [*places, self._map]
-        await end_orphans(self._target, self._target_leaders, producers, everywhere, self._group)
-        try:
-            return await group_offsets(self._target, self._group, places, timeout=SETTLE_SECONDS)
-        except kerrors.UnstableOffsetCommitError:
-            await self._producer.abort_orphans(everywhere, self._group)
-            return await group_offsets(self._target, self._group, places)
+        held = await open_transactions(self._target, self._target_leaders, [*places, self._map])
+        if all(self._producer.producer_ids.isdisjoint(ids) for ids in held.values()):
+            try:
+                return await group_offsets(self._target, self._group, places, timeout=SETTLE_SECONDS)
+            except kerrors.UnstableOffsetCommitError:
+                pass
+        self._trouble = "the destination has forgotten to end a transaction of this link; dealing anew"
+        await steer(self._target, self._link.name, deal_again=True)
+        self._ending = True
+        return None
 
     def _position(self, a: Assignment, committed: Committed | None) -> int:
         """Where to go on, or why not."""

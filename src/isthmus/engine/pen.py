@@ -15,13 +15,13 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.state import Claim
+from isthmus.engine.orphans import SETTLE_SECONDS, open_transactions, seen_beyond
+from isthmus.engine.state import Claim, Progress
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal, gather
 from isthmus.kafka.offsets import Committed, Partition, commit_group_offsets, group_offsets
-from isthmus.kafka.orphans import SETTLE_SECONDS, end_orphans
 from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 
 # A planner that was in the middle of a plan takes the pen back once; then it sees what is wanted of it. The rest is for lost answers.
@@ -66,7 +66,7 @@ class Pen:
             return
         await self._producer.commit(self._group, offsets)
         # The broker answers before it has marked the offsets as committed; a stable read waits for the marks.
-        await self.committed(list(offsets))
+        await group_offsets(self._target, self._group, list(offsets), stable=True)
 
     async def fence(self, slots: int) -> None:
         """Take every slot's transactional ids: aborts what tasks left open, and ends tasks that still run."""
@@ -75,22 +75,28 @@ class Pen:
             self._fenced = [self._make(each) for each in ids]
             await gather([self._target.loop.spawn(each.begin()) for each in self._fenced])
 
-    async def committed(self, partitions: Sequence[Partition] | None = None) -> dict[Partition, Committed]:
-        """What the link's group has committed (``None``: all of it), when nothing is undecided any more. What brokers have forgotten to end
-        is ended first, if it is of an id that was taken with this pen."""
+    async def settle(self) -> dict[Partition, Committed]:
+        """After ``fence``: what the link's group has committed, when nothing of the link is undecided any more. What brokers have forgotten to end
+        is ended; where a part of it had become visible before that, progress follows what is there (orphans.py)."""
+        if not self._exactly_once:
+            return await group_offsets(self._target, self._group)
         try:
-            return await group_offsets(self._target, self._group, partitions, timeout=SETTLE_SECONDS)
+            committed, stuck = await group_offsets(self._target, self._group, timeout=SETTLE_SECONDS), False
         except kerrors.UnstableOffsetCommitError:
-            for producer in self._fenced:
-                await producer.abort_orphans([self._map], self._group)
-            return await group_offsets(self._target, self._group, partitions)
-
-    async def end_orphans(self, partitions: Sequence[Partition]) -> None:
-        """After ``fence``: the same for what readers of these partitions would wait for."""
-        if self._exactly_once:
-            leaders = Leaders(self._target, {self._map[0], *(topic for topic, _ in partitions)})
-            await leaders.refresh()
-            await end_orphans(self._target, leaders, self._fenced, [*partitions, self._map], self._group)
+            committed, stuck = await group_offsets(self._target, self._group, stable=False), True
+        places = [key for key, value in committed.items() if Progress.read(value) is not None]
+        leaders = Leaders(self._target, {self._map[0], *(topic for topic, _ in places)})
+        await leaders.refresh()
+        held = await open_transactions(self._target, leaders, [*places, self._map])
+        ours = {each for producer in self._fenced for each in producer.producer_ids}
+        if not stuck and all(ours.isdisjoint(ids) for ids in held.values()):
+            return committed
+        for producer in self._fenced:
+            await producer.abort_orphans([*places, self._map], self._group)
+        committed = await group_offsets(self._target, self._group)
+        moved, chunks = await seen_beyond(self._target, self._link, committed, ours)
+        await self.write(moved, chunks)
+        return {**committed, **moved}
 
 
 async def with_pen(
@@ -100,17 +106,17 @@ async def with_pen(
 
     Begins again from the start when a planner took the pen meanwhile; so ``work`` may be done more than once.
     """
-    map_key = (state.map_topic(link.name), 0)
+    group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
     pen = Pen(target, link)
     for attempt in range(ATTEMPTS):
         try:
             await pen.take()
-            claim = Claim.read((await pen.committed([map_key])).get(map_key))
+            claim = Claim.read((await group_offsets(target, group, [map_key], stable=True)).get(map_key))
             if claim is not None:
                 claim = replace(claim, number=claim.number + 1)
                 await pen.write({map_key: claim.commit()})
                 await pen.fence(claim.slots)
-            return await work(pen, claim, await pen.committed())
+            return await work(pen, claim, await pen.settle())
         except (Fenced, Interrupted):
             if attempt + 1 == ATTEMPTS:
                 raise DataError(

@@ -166,8 +166,7 @@ class Planner:
         self._fenced = True
         topics = await discover(self.source, self.job.link)
         await self._look_for_unreadable(topics)
-        committed = await self._pen.committed()
-        await self._pen.end_orphans([key for key, value in committed.items() if Progress.read(value)])
+        committed = await self._pen.settle()
         maps = await self._maps_if_needed(topics, committed)
         held = held_partitions(
             ((name, p, t.target) for name, t in topics.items() for p in t.source.partitions), committed, maps
@@ -182,7 +181,7 @@ class Planner:
     # -- the claim ----------------------------------------------------------------------------------------
 
     async def _claim(self, pen: Pen) -> Claim:
-        committed = await pen.committed([self._map])
+        committed = await group_offsets(self.target, self._group, [self._map], stable=True)
         old = Claim.read(committed.get(self._map))
         job = self.job
         if old is not None:

@@ -1,0 +1,129 @@
+"""Transactions that a coordinator takes for ended and that partitions still hold open.
+
+Why: brokers that are lost all at once, as when a data centre dies, may forget on their return to write markers of a transaction that was being ended
+(seen with Apache Kafka 4.3.1: "Couldn't find leader endpoint ... these partitions are likely deleted already and hence can be skipped"). Readers of
+committed records stand still there for ever, and so do offsets that were committed in it. Some partitions may have got their marker before.
+
+Invariants:
+- only transactions of ids that were just taken are ended (pen.py): their coordinator says that nothing of them is open, so what a partition holds open is an
+  orphan. It is aborted, and copied again;
+- in one partition all of a transaction is visible, or nothing. So where copies are visible behind the progress that is committed, progress is moved
+  behind them, and the map learns of them: nothing comes twice, nothing is left out. Which source record a copy is of tells its header: without one (``headers: off``), the link stops and says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from kafka.protocol.admin.transactions import DescribeProducersRequest
+
+from isthmus.config import Link
+from isthmus.engine.offset_map import ChunkWriter
+from isthmus.engine.state import Progress
+from isthmus.errors import DataError
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.fetch import Fetched
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, by_topic, list_offsets
+from isthmus.kafka.read import read_ranges
+
+# The markers of a transaction that was really being ended are there by then.
+SETTLE_SECONDS = 5.0
+# So far back the last copy is looked for; others may have written behind it.
+LOOK_BACK = 20_000
+_LENGTH, _PRODUCER = struct.Struct(">i"), struct.Struct(">q")
+
+
+async def open_transactions(
+    cluster: Cluster, leaders: Leaders, partitions: Collection[Partition]
+) -> dict[Partition, set[int]]:
+    """By whom transactions are open, by partition. What a broker does not tell (too old, no right) counts as none."""
+    if not cluster.supports(DescribeProducersRequest, 0):
+        return {}
+    led: dict[int, list[Partition]] = defaultdict(list)
+    for partition in partitions:
+        if leaders.of(partition) >= 0:
+            led[leaders.of(partition)].append(partition)
+    kind = DescribeProducersRequest.TopicRequest
+    asked = [
+        cluster.send(
+            DescribeProducersRequest(
+                topics=[kind(name=topic, partition_indexes=ids) for topic, ids in by_topic(some).items()]
+            ),
+            node,
+        )
+        for node, some in led.items()
+    ]
+    found: dict[Partition, set[int]] = {}
+    for future in asked:
+        response: Any = await future
+        for topic in response.topics:
+            for each in topic.partitions:
+                ids = {p.producer_id for p in each.active_producers or () if p.current_txn_start_offset >= 0}
+                if ids:
+                    found[topic.name, each.partition_index] = ids
+    return found
+
+
+async def seen_beyond(
+    target: Cluster, link: Link, committed: Mapping[Partition, Committed], ours: Collection[int]
+) -> tuple[dict[Partition, Committed], list[tuple[bytes, bytes]]]:
+    """Progress behind what is visible, of partitions in which that is more than is committed, and the records of the map that belong to it.
+
+    ``ours`` are the link's producer ids: what others have written there, perhaps with a header of the same name, does not count.
+    """
+    progress = {key: read for key, value in committed.items() if (read := Progress.read(value)) is not None}
+    header = link.headers.offset
+    if header is None:
+        raise DataError(
+            f"link {link.name}: site {target.site.name} has forgotten to end a transaction of this link, and without offset headers nobody can tell which of its "
+            f"records are there. Look with `isthmus verify {link.name}`, set each partition with `isthmus reset {link.name} TOPIC:PARTITION --to OFFSET`"
+        )
+    first = await list_offsets(target, dict.fromkeys(progress, EARLIEST))
+    last = await list_offsets(target, dict.fromkeys(progress, LATEST))
+    ranges = {}
+    for key in progress:
+        start, end = first[key], last[key]
+        if isinstance(start, int) and isinstance(end, int):
+            ranges[key] = (max(start, end - LOOK_BACK), end)
+    rows: dict[Partition, list[tuple[int, int, int]]] = defaultdict(list)
+
+    def take(piece: Fetched, position: int) -> None:
+        for source, there in _copies(piece, position, ours, header.encode()):
+            if source >= progress[piece.partition].offset:
+                rows[piece.partition].append((source, there, 1))
+
+    await read_ranges(target, ranges, take)
+    moved: dict[Partition, Committed] = {}
+    chunks: list[tuple[bytes, bytes]] = []
+    for key, found in rows.items():
+        was, end = progress[key], found[-1][0] + 1
+        moved[key] = Progress(end, was.source_topic, was.source_cluster, was.source_id, was.target_id).commit()
+        writer = ChunkWriter(was.source_topic, key[1], was.source_id, was.target_id)
+        chunks.append(writer.stage([np.array(found, np.int64)], was.offset, end))
+    return moved, chunks
+
+
+def _copies(piece: Fetched, position: int, ours: Collection[int], header: bytes) -> Iterator[tuple[int, int]]:
+    """Source and destination offsets of visible copies that one of our producers has written."""
+    from isthmus.records.arrow import decode  # brings the kernels
+
+    at, size = 0, len(piece.data)
+    while at + 61 <= size:
+        end = at + 12 + _LENGTH.unpack_from(piece.data, at + 8)[0]
+        if _PRODUCER.unpack_from(piece.data, at + 43)[0] in ours:
+            topic, partition = piece.partition
+            some = piece.data[at:end]
+            for batch in decode(some, topic=topic, partition=partition, position=position, aborted=piece.aborted):
+                for there, headers in zip(
+                    batch.column("offset").to_pylist(), batch.column("headers").to_pylist(), strict=True
+                ):
+                    # The link's own header is the last one; an older one came with the record.
+                    value = next((each["value"] for each in reversed(headers) if each["key"] == header), None)
+                    if value and len(value) == 8:
+                        yield int.from_bytes(value, "big"), there
+        at = end
