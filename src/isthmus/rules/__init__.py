@@ -7,7 +7,7 @@ pickles. Each built-in rule is one file of this package that declares
     def build(link, ids) -> Rule | None        the rule of a link, or None if the link does not want it
     LISTED = True                              only if a link names it under ``rules:``, with options
 
-so a new rule is a new file and nothing else.
+so a new rule is a new file and nothing else; the options of one that is listed stand in ``config/built_in_rules.py``, where a file is judged.
 """
 
 from __future__ import annotations
