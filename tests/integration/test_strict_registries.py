@@ -543,3 +543,41 @@ def test_two_at_once(east_and_west: Sites, pair: tuple[StrictRegistry, StrictReg
     assert {subject: len(numbers) for subject, numbers in west.versions.items()} == {
         f"s{number}": 3 if number == 0 else 2 for number in range(20)
     }
+
+
+def test_two_at_once_that_lift_levels(east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]) -> None:
+    """Neither takes the other's NONE for what was there."""
+    east, west = pair
+    subjects = [f"s{number}" for number in range(10)]
+    for subject in subjects:
+        register(east, subject, A)
+    setup = linked(east_and_west, east, west, "/.*/")
+    applied(setup)
+    levels = {subject: "FULL" if number % 2 else "BACKWARD_TRANSITIVE" for number, subject in enumerate(subjects)}
+    for round_ in range(3):
+        west.levels = dict(levels)
+        for subject in subjects:
+            incompatible(east, subject, f"X{round_}")
+        # One may find that the other has put a level back: told as a failure, and for the next run.
+        links.in_threads([lambda: apply(setup)] * 2)
+        apply(setup)
+        assert (west.levels, notes(setup)) == (levels, {})
+        assert {len(versions(west, subject)) for subject in subjects} == {2 + round_}
+
+
+def test_a_registry_that_dies_while_subjects_are_compared_is_one_trouble(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    for number in range(10):
+        register(east, f"s{number}", A)
+    setup = linked(east_and_west, east, {"url": west.url, "retry_for": "200ms"}, "/.*/")
+    applied(setup)
+    for number in range(10):
+        register(east, f"s{number}", B)
+    before = METER.resources()[setup.link, "schemas"].errors
+    west.dies_after = 3  # in the middle of looking what is there
+    assert [(name, change.action) for name, change in plan(setup).items()] == [("*", "blocked")]
+    assert METER.resources()[setup.link, "schemas"].errors == before + 1
+    west.failing = 0
+    assert set(applied(setup).values()) == {"grow"}

@@ -16,8 +16,9 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from isthmus.config import Link, Site
 from isthmus.control.acls import PROMOTED
@@ -33,6 +34,8 @@ from isthmus.errors import ConnectionFailed, IsthmusError
 
 KIND = "schema"
 WHOLE_REGISTRY = "*"
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -227,9 +230,7 @@ def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Chang
     subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted)) if options.matches(s)]
     there = set(copy.target.get(path("subjects")))
     seen: dict[str, _Seen] = {}
-    for subject, looked in copy.source.map(lambda s: _look(copy, s, copy.name(s) in there), sorted(set(subjects))):
-        if isinstance(looked, ConnectionFailed):
-            raise looked  # of all subjects, not of this one
+    for subject, looked in _each(copy.source, lambda s: _look(copy, s, copy.name(s) in there), sorted(set(subjects))):
         if isinstance(looked, IsthmusError):
             changes.append(Change(Schemas.name, copy.name(subject), "blocked", looked.message))
         else:
@@ -250,7 +251,7 @@ def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Chang
     orders = {name: Order(name, vanished=name in vanished) for name in {*seen, *(key[0] for key in fetched)}}
     problems: dict[str, str] = {}
     for key, answer in fetched.items():
-        if isinstance(answer, IsthmusError):
+        if isinstance(answer := _unless_down(answer), IsthmusError):
             problems.setdefault(key[0], f"version {key[1]}: {answer.message}")
     _sort_out(copy, [one for one in fetched.values() if isinstance(one, Version)], there, orders, problems)
     for name, one in seen.items():
@@ -265,6 +266,19 @@ def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Chang
     return changes
 
 
+def _each(
+    client: RegistryClient, call: Callable[[Item], Result], items: Iterable[Item]
+) -> list[tuple[Item, Result | IsthmusError]]:
+    """What became of each item. A registry that is down is raised: it is no affair of one subject."""
+    return [(item, _unless_down(answer)) for item, answer in client.map(call, items)]
+
+
+def _unless_down(answer: Result) -> Result:
+    if isinstance(answer, ConnectionFailed):
+        raise answer
+    return answer
+
+
 def _left_open(subjects: Mapping[str, str]) -> list[Change]:
     why = "a run that was cut off left this subject open for itself"
     return [
@@ -276,7 +290,7 @@ def _left_open(subjects: Mapping[str, str]) -> list[Change]:
 def _left_lifted(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Change]:
     """Levels that were written down to be lifted, and not put back."""
     changes = []
-    for subject, level in copy.target.map(copy.target.level_of, sorted(lifted)):
+    for subject, level in _each(copy.target, copy.target.level_of, sorted(lifted)):
         if isinstance(level, IsthmusError):
             raise level
         diff: tuple[Diff, ...] = ()
@@ -343,9 +357,7 @@ def _look_at_levels(copy: SchemaCopy, seen: dict[str, _Seen], lifted: Mapping[st
         if one.compatibility is not None or (known is not None and known.compatibility is not None):
             ask.append(name)
     problems = []
-    for name, level in copy.target.map(lambda name: copy.target.level_of(copy.name(name)), ask):
-        if isinstance(level, ConnectionFailed):
-            raise level
+    for name, level in _each(copy.target, lambda name: copy.target.level_of(copy.name(name)), ask):
         if isinstance(level, IsthmusError):
             problems.append(Change(Schemas.name, copy.name(name), "blocked", level.message))
             del seen[name]
@@ -376,11 +388,11 @@ def _sort_out(
         problems.setdefault(one.subject, f"version {one.version} refers to what the source does not have")
     for level in levels:
         ask = [one for one in level if copy.name(one.subject) in there]
-        answers = {one.key: answer for one, answer in copy.target.map(copy.find, ask)}
+        answers = {one.key: answer for one, answer in _each(copy.target, copy.find, ask)}
         clashes = dict[Key, str | IsthmusError]()
         if copy.options.ids == "keep" and there:
             fresh = [one for one in level if not isinstance(answers.get(one.key), Copied)]
-            clashes = {one.key: answer for one, answer in copy.target.map(copy.clash, fresh)}
+            clashes = {one.key: answer for one, answer in _each(copy.target, copy.clash, fresh)}
         for one in level:
             answer, clash = answers.get(one.key), clashes.get(one.key, "")
             for problem in (answer, clash):
@@ -416,7 +428,7 @@ def _look_for_strangers(
         for order in changing
         if order.subject not in problems and _has_more(copy, order.subject, seen.get(order.subject))
     ]
-    for order, strangers in copy.target.map(lambda order: copy.strangers(order.subject), ask):
+    for order, strangers in _each(copy.target, lambda order: copy.strangers(order.subject), ask):
         if isinstance(strangers, IsthmusError):
             problems.setdefault(order.subject, strangers.message)
             continue
@@ -427,7 +439,7 @@ def _look_for_strangers(
                 order.compatibility, order.level_is_theirs = None, True
     # Ids and numbers are imported past any level.
     guarded = [order for order in ask if order.strangers and order.new and copy.options.ids != "keep"]
-    for order, refused in copy.target.map(lambda order: copy.refused_beside(order.new[0]), guarded):
+    for order, refused in _each(copy.target, lambda order: copy.refused_beside(order.new[0]), guarded):
         if isinstance(refused, IsthmusError):
             problems.setdefault(order.subject, refused.message)
         elif refused:
