@@ -32,6 +32,7 @@ from links import (
 )
 from readers import commit, positions
 
+from isthmus.engine import state
 from isthmus.recovery.verify import in_this_process, verify
 from isthmus.sandbox import KafkaSite
 
@@ -322,6 +323,10 @@ def test_rebuilt_with_links_one_way_only(world: World) -> None:
         answer = isthmus(setup, *arguments, "--json")
         assert answer.code == 0, f"{arguments}: {answer.code}\n{answer.out}\n{answer.err}"
 
+    # What other configurations' links keep at a site is none of this one's business.
+    preview = isthmus(setup, "reseed", west.name, "--from", east.name, "--wipe", "--dry-run", "--json").document
+    (lines,) = (step["now"] for step in preview["steps"] if step["step"] == "empty")
+    assert {line.split()[1] for line in lines} == {topic, *state.topics_of(setup.link)}
     world.kill(east)
     done("failover", east.name, "--to", west.name, "--emergency")
     second = [Message(f"second {n}".encode()) for n in range(20)]
