@@ -274,6 +274,9 @@ class Copier:
     # -- establish: fence, look, read ---------------------------------------------------------------------
 
     async def _establish(self) -> None:
+        # What was on its way counts no more, whatever is found here: committing its progress would pass over its records.
+        self._touched.clear()
+        self._runs = 0
         # Looking before as well spares the new owner of a lost link the disturbance of being fenced by us.
         await self._look_at_claim(stable=False)
         if self._taken_over is not None or self._ending:
@@ -287,8 +290,6 @@ class Copier:
         committed = await self._committed()
         if committed is None:
             return
-        self._touched.clear()
-        self._runs = 0
         for target, copying in self._by_target.items():
             if copying.chunk is not None:
                 copying.chunk.forget()
