@@ -51,6 +51,8 @@ from links import (
     wait_for_records,
 )
 
+from isthmus.engine.copy import Copier
+from isthmus.kafka.produce import Interrupted, Producer
 from isthmus.sandbox import KafkaSite, Sandbox
 
 Name = Callable[..., str]
@@ -223,6 +225,35 @@ def test_where_latest_was_outlives_expired_progress(east: KafkaSite, west: Kafka
     produce(east, topic, numbered(5, 10))  # after the link was born: to be copied
     copy_until_caught_up(setup)
     assert compare(east, west, topic, since={0: 10}) == 5
+
+
+def test_a_lease_that_ends_while_a_copy_begins_again(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in its commit, a task takes its ids again and then sees that its lease is over: nothing of what was on its way may count."""
+    topic = create_topic(east, unique_topic("begins-again"))
+    setup = one_link(east, west, [topic])
+    produce(east, topic, numbered(100))
+    commit, look, looks = Producer.commit, Copier._look_at_claim, []
+
+    async def interrupted(self: Producer, group: str, progress: Any) -> None:
+        if self.sent and not looks:
+            looks.append("interrupted")
+            raise Interrupted("by a test")
+        await commit(self, group, progress)
+
+    async def looking(self: Copier, stable: bool) -> None:
+        await look(self, stable)
+        if looks and len(looks) < 3:
+            looks.append("looked")
+            self._ending = len(looks) == 3
+
+    monkeypatch.setattr(Producer, "commit", interrupted)
+    monkeypatch.setattr(Copier, "_look_at_claim", looking)
+    with Replicator(setup):
+        wait_for_records(west, topic, 100, 60)
+    assert looks == ["interrupted", "looked", "looked"]
+    assert [record.value for record in read(west, topic)[0]] == [record.value for record in read(east, topic)[0]]
 
 
 def test_at_least_once(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
