@@ -21,6 +21,7 @@ from links import (
     ends,
     has_open_transaction,
     isthmus,
+    move_progress,
     one_link,
     produce,
     read,
@@ -49,9 +50,15 @@ def careless(make_module_site: Callable[..., KafkaSite]) -> KafkaSite:
 
 
 def leave_open(
-    site: Site, identity: str, partition: Partition, group: str, progress: Committed, copies: Sequence[Outgoing] = ()
+    site: Site,
+    identity: str,
+    partition: Partition,
+    group: str,
+    progress: Committed,
+    copies: Sequence[Outgoing] = (),
+    records: Sequence[Outgoing] | None = None,
 ) -> None:
-    """Write a record and an offset under a transactional id, and tell nobody of it. ``copies`` are records whose markers were not forgotten."""
+    """Write records and an offset under a transactional id, and tell nobody of it. ``copies`` are records whose markers were not forgotten."""
     with Cluster(site) as cluster:
         leaders = Leaders(cluster, [partition[0]])
 
@@ -67,9 +74,10 @@ def leave_open(
             producer._modern, producer._max_version = False, 11
             producer._opened = producer._group_enlisted = True
             producer._enlisted.add(partition)
-            if not copies:
-                producer.produce({partition: small_batch([(b"never", b"to be seen")])})
-                await producer.drain()
+            left = [small_batch([(b"never", b"to be seen")])] if records is None else records
+            for batch in left:
+                producer.produce({partition: batch})
+            await producer.drain()
             await producer._commit_progress(group, {partition: progress})
 
         cluster.call(work)
@@ -124,7 +132,8 @@ def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_top
     produce(east, topic, messages[50:])
     visible = [copy_of(n, messages[n]) for n in range(50, 53)]
     identity, group = state.transactional_ids(setup.link, 0)[0], state.group(setup.link)
-    leave_open(setup.config.sites[careless.name], identity, (topic, 0), group, Committed(53, "never ended"), visible)
+    site = setup.config.sites[careless.name]
+    leave_open(site, identity, (topic, 0), group, Committed(53, "never ended"), visible, [])
     with Replicator(setup):
         wait_for_records(careless, topic, 100, 60)
     (found,) = read(careless, topic).values()
@@ -136,3 +145,25 @@ def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_top
         "the map knows of them, too"
     )
     assert isthmus(setup, "verify", setup.link).code == 0
+
+
+def test_what_progress_has_passed_over(east: KafkaSite, careless: KafkaSite, unique_topic: Name) -> None:
+    """The end of one transaction was forgotten, that of the next one was not: aborting the first would lose its records."""
+    topic = create_topic(east, unique_topic("passed-over"))
+    setup = one_link(east, careless, [topic])
+    now = int(time.time() * 1000)
+    messages = [Message(f"record {n}".encode(), timestamp=now + n) for n in range(100)]
+    produce(east, topic, messages[:50])
+    with Replicator(setup):
+        wait_for_records(careless, topic, 50)
+    produce(east, topic, messages[50:])
+    hidden = [copy_of(n, messages[n]) for n in range(50, 53)]
+    identity, group = state.transactional_ids(setup.link, 0)[0], state.group(setup.link)
+    site = setup.config.sites[careless.name]
+    progress = Committed(53, positions(careless, group)[topic, 0].metadata)
+    move_progress(careless, setup.link, topic, 0, 53)
+    leave_open(site, identity, (topic, 0), group, progress, records=hidden)
+    with Replicator(setup):
+        wait_for_records(careless, topic, 100, 60)
+    (found,) = read(careless, topic).values()
+    assert [record.value for record in found] == [message.value for message in messages]

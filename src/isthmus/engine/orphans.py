@@ -6,7 +6,7 @@ committed records stand still there for ever, and so do offsets that were commit
 
 Invariants:
 - only transactions of ids that were just taken are ended (pen.py): their coordinator says that nothing of them is open, so what a partition holds open is an
-  orphan. It is aborted, and copied again;
+  orphan. It is aborted, and copied again; unless committed progress has passed over it: then it was meant to be committed, as the one after it was, and is;
 - in one partition all of a transaction is visible, or nothing. So where copies are visible behind the progress that is committed, progress is moved
   behind them, and the map learns of them: nothing comes twice, nothing is left out. Which source record a copy is of tells its header: without one (``headers: off``), the link stops and says so.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetched
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, by_topic, list_offsets
+from isthmus.kafka.peek import Glimpse, peek
 from isthmus.kafka.read import read_ranges
 
 # The markers of a transaction that was really being ended are there by then.
@@ -39,9 +40,10 @@ _LENGTH, _PRODUCER = struct.Struct(">i"), struct.Struct(">q")
 
 
 async def open_transactions(
-    cluster: Cluster, leaders: Leaders, partitions: Collection[Partition]
-) -> dict[Partition, set[int]]:
-    """By whom transactions are open, by partition. What a broker does not tell (too old, no right) counts as none."""
+    cluster: Cluster, leaders: Leaders, partitions: Collection[Partition], ours: Collection[int]
+) -> dict[Partition, dict[int, int]]:
+    """Where each of our producer ids has a transaction open, and from which offset on. What a broker does not tell (too old, no right)
+    counts as none."""
     if not cluster.supports(DescribeProducersRequest, 0):
         return {}
     led: dict[int, list[Partition]] = defaultdict(list)
@@ -58,15 +60,49 @@ async def open_transactions(
         )
         for node, some in led.items()
     ]
-    found: dict[Partition, set[int]] = {}
+    found: dict[Partition, dict[int, int]] = {}
     for future in asked:
         response: Any = await future
         for topic in response.topics:
             for each in topic.partitions:
-                ids = {p.producer_id for p in each.active_producers or () if p.current_txn_start_offset >= 0}
-                if ids:
-                    found[topic.name, each.partition_index] = ids
+                starts = {p.producer_id: p.current_txn_start_offset for p in each.active_producers or ()}
+                starts = {who: at for who, at in starts.items() if at >= 0 and who in ours}
+                if starts:
+                    found[topic.name, each.partition_index] = starts
     return found
+
+
+async def passed_over(
+    target: Cluster, link: Link, held: Mapping[Partition, Mapping[int, int]], committed: Mapping[Partition, Committed]
+) -> set[int]:
+    """Whose open transactions hold records that committed progress counts as copied."""
+    found: set[int] = set()
+    for who in {who for starts in held.values() for who in starts}:
+        at = {key: starts[who] for key, starts in held.items() if who in starts and key in committed}
+        for key, glimpse in (await peek(target, at, committed_only=False)).items():
+            if not isinstance(glimpse, Glimpse):
+                raise glimpse(f"{key[0]}[{key[1]}] at offset {at[key]}")
+            first = next((record for record in glimpse.records if record.offset >= at[key]), None)
+            source = _source_offset(first.headers, _header(target, link)) if first is not None else None
+            progress = Progress.read(committed[key])
+            if source is not None and progress is not None and source < progress.offset:
+                found.add(who)
+    return found
+
+
+def _header(target: Cluster, link: Link) -> bytes:
+    if link.headers.offset is None:
+        raise DataError(
+            f"link {link.name}: site {target.site.name} has forgotten to end a transaction of this link, and without offset headers nobody can tell which of its "
+            f"records are there. Look with `isthmus verify {link.name}`, set each partition with `isthmus reset {link.name} TOPIC:PARTITION --to OFFSET`"
+        )
+    return link.headers.offset.encode()
+
+
+def _source_offset(headers: Sequence[tuple[bytes, bytes | None]], name: bytes) -> int | None:
+    """The link's own header is the last one of its name; an older one came with the record."""
+    value = next((value for key, value in reversed(headers) if key == name), None)
+    return int.from_bytes(value, "big") if value is not None and len(value) == 8 else None
 
 
 async def seen_beyond(
@@ -77,12 +113,7 @@ async def seen_beyond(
     ``ours`` are the link's producer ids: what others have written there, perhaps with a header of the same name, does not count.
     """
     progress = {key: read for key, value in committed.items() if (read := Progress.read(value)) is not None}
-    header = link.headers.offset
-    if header is None:
-        raise DataError(
-            f"link {link.name}: site {target.site.name} has forgotten to end a transaction of this link, and without offset headers nobody can tell which of its "
-            f"records are there. Look with `isthmus verify {link.name}`, set each partition with `isthmus reset {link.name} TOPIC:PARTITION --to OFFSET`"
-        )
+    header = _header(target, link)
     first = await list_offsets(target, dict.fromkeys(progress, EARLIEST))
     last = await list_offsets(target, dict.fromkeys(progress, LATEST))
     ranges = {}
@@ -93,7 +124,7 @@ async def seen_beyond(
     rows: dict[Partition, list[tuple[int, int, int]]] = defaultdict(list)
 
     def take(piece: Fetched, position: int) -> None:
-        for source, there in _copies(piece, position, ours, header.encode()):
+        for source, there in _copies(piece, position, ours, header):
             if source >= progress[piece.partition].offset:
                 rows[piece.partition].append((source, there, 1))
 
@@ -122,8 +153,7 @@ def _copies(piece: Fetched, position: int, ours: Collection[int], header: bytes)
                 for there, headers in zip(
                     batch.column("offset").to_pylist(), batch.column("headers").to_pylist(), strict=True
                 ):
-                    # The link's own header is the last one; an older one came with the record.
-                    value = next((each["value"] for each in reversed(headers) if each["key"] == header), None)
-                    if value and len(value) == 8:
-                        yield int.from_bytes(value, "big"), there
+                    source = _source_offset([(each["key"], each["value"]) for each in headers], header)
+                    if source is not None:
+                        yield source, there
         at = end

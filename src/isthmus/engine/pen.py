@@ -15,7 +15,7 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.orphans import SETTLE_SECONDS, open_transactions, seen_beyond
+from isthmus.engine.orphans import SETTLE_SECONDS, open_transactions, passed_over, seen_beyond
 from isthmus.engine.state import Claim, Progress
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
@@ -48,7 +48,7 @@ class Pen:
         if self._exactly_once:
             await self._producer.begin()
             # What an older holder left and brokers have forgotten to end would be committed along with what is written next.
-            await self._producer.abort_orphans([self._map], self._group)
+            await self._producer.end_orphans([self._map], self._group)
 
     async def write(
         self, offsets: Mapping[Partition, Committed], chunks: Sequence[tuple[bytes, bytes | None]] = ()
@@ -87,12 +87,13 @@ class Pen:
         places = [key for key, value in committed.items() if Progress.read(value) is not None]
         leaders = Leaders(self._target, {self._map[0], *(topic for topic, _ in places)})
         await leaders.refresh()
-        held = await open_transactions(self._target, leaders, [*places, self._map])
         ours = {each for producer in self._fenced for each in producer.producer_ids}
-        if not stuck and all(ours.isdisjoint(ids) for ids in held.values()):
+        held = await open_transactions(self._target, leaders, [*places, self._map], ours)
+        if not stuck and not held:
             return committed
+        commit = await passed_over(self._target, self._link, held, committed)
         for producer in self._fenced:
-            await producer.abort_orphans([*places, self._map], self._group)
+            await producer.end_orphans([*places, self._map], self._group, commit)
         committed = await group_offsets(self._target, self._group)
         moved, chunks = await seen_beyond(self._target, self._link, committed, ours)
         await self.write(moved, chunks)

@@ -45,7 +45,7 @@ class Glimpse:
 
 
 async def peek(
-    cluster: Cluster, at: Mapping[Partition, int], timeout: float = 30.0
+    cluster: Cluster, at: Mapping[Partition, int], timeout: float = 30.0, committed_only: bool = True
 ) -> dict[Partition, Glimpse | type[Exception]]:
     """What stands at each offset. No records and ``end`` as asked: the committed log ends there."""
     answers: dict[Partition, Glimpse | type[Exception]] = {}
@@ -57,7 +57,12 @@ async def peek(
         try:
             metadata = await cluster.metadata(sorted({topic for topic, _ in now}))
             sent = [
-                (keys, cluster.send(_request(now, keys, ANY_BYTES if large & now.keys() else ROUND_BYTES), node))
+                (
+                    keys,
+                    cluster.send(
+                        _request(now, keys, ANY_BYTES if large & now.keys() else ROUND_BYTES, committed_only), node
+                    ),
+                )
                 for node, keys in _by_leader(metadata, now).items()
             ]
         except kerrors.RetriableError as error:
@@ -102,7 +107,7 @@ def _by_leader(metadata: Metadata, keys: Iterable[Partition]) -> dict[int, list[
     return found
 
 
-def _request(at: Mapping[Partition, int], keys: list[Partition], room: int) -> Any:
+def _request(at: Mapping[Partition, int], keys: list[Partition], room: int, committed_only: bool) -> Any:
     topic_type = FetchRequest.FetchTopic
     topics = [
         topic_type(
@@ -126,7 +131,7 @@ def _request(at: Mapping[Partition, int], keys: list[Partition], room: int) -> A
         max_wait_ms=0,
         min_bytes=0,
         max_bytes=max(room * len(keys), room),
-        isolation_level=1,
+        isolation_level=int(committed_only),
         session_id=0,
         session_epoch=-1,
         topics=topics,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -488,8 +488,9 @@ class Producer:
         """As whom the cluster knows us."""
         return {writer.id for writer in self._writers}
 
-    async def abort_orphans(self, partitions: Sequence[Partition], group: str) -> None:
-        """Right after ``begin``: have markers written that end, by aborting, what these partitions and this group hold open of our ids.
+    async def end_orphans(self, partitions: Sequence[Partition], group: str, commit: Collection[int] = ()) -> None:
+        """Right after ``begin``: have markers written that end what these partitions and this group hold open of our ids: by aborting, but
+        for the producer ids in ``commit``.
 
         By the older protocol, which newer brokers understand too: it can enlist a partition without writing to it. That leaves the epoch as
         it is, and no sequence was used.
@@ -497,21 +498,19 @@ class Producer:
         for writer in self._writers:
             await self._add_partitions(writer, partitions)
             await self._add_group(writer, group)
+            request = partial(
+                EndTxnRequest,
+                transactional_id=writer.transactional_id,
+                producer_id=writer.id,
+                producer_epoch=writer.epoch,
+                committed=writer.id in commit,
+                max_version=4,
+            )
             response = await self._cluster.ask_coordinator(
-                TRANSACTION, writer.transactional_id, partial(self._abort, writer), lambda r: r.error_code, timeout=60
+                TRANSACTION, writer.transactional_id, request, lambda r: r.error_code, timeout=60
             )
             if response.error_code:
                 raise kerrors.for_code(response.error_code)(writer.transactional_id)
-
-    @staticmethod
-    def _abort(writer: _Writer) -> Any:
-        return EndTxnRequest(
-            transactional_id=writer.transactional_id,
-            producer_id=writer.id,
-            producer_epoch=writer.epoch,
-            committed=False,
-            max_version=4,
-        )
 
     # -- committing ---------------------------------------------------------------------------------------
 
