@@ -320,6 +320,7 @@ def test_pause_resume_and_limit_reach_a_lease_in_flight(east: KafkaSite, west: K
             "link": setup.link,
             "paused": True,
             "rate_limit": None,
+            "held": "",
         }
         assert status(setup)["state"] == "paused"
         wait_until_held(setup, topic)
