@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:  # unit tests should not pay for the import
@@ -27,6 +28,9 @@ LEFTOVER_SECONDS = 10.0  # what ends by itself when its parent does gets this lo
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ[MARK] = uuid.uuid4().hex
+    # How long an example takes tells more of the machine than of the code.
+    hypothesis.settings.register_profile("untimed", deadline=None)
+    hypothesis.settings.load_profile("untimed")
     _seed()  # before workers are made: all of them take the same
     # kafka-python reads its schemas in a way that Python 3.11 and 3.12 call deprecated and 3.13 does not.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")

@@ -176,6 +176,9 @@ def test_a_worker_that_falls_silent_is_cut_off(
         workers = run.workers()
         for worker in workers:
             os.kill(worker, signal.SIGSTOP)
+        written = list(load.delivered)
+        while any(now < then + 50 for now, then in zip(load.delivered, written, strict=True)):
+            time.sleep(0.05)  # so that there is something that only others can copy
         judge.follow(load)
         for worker in workers:
             if alive(worker):

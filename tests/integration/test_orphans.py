@@ -16,6 +16,7 @@ from links import (
     OFFSET_HEADER,
     Message,
     Replicator,
+    Setup,
     admin,
     create_topic,
     ends,
@@ -120,9 +121,8 @@ def copy_of(offset: int, message: Message) -> Outgoing:
     return Outgoing(payload=payload, count=1, runs=np.empty((0, 2), np.int64), next_offset=0)
 
 
-def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_topic: Name) -> None:
-    """Records got their marker before the brokers were lost, and the link's progress did not: they must not come twice."""
-    topic = create_topic(east, unique_topic("in-part"))
+def half_copied(east: KafkaSite, careless: KafkaSite, topic: str) -> tuple[Setup, list[Message]]:
+    """A link that has copied the first 50 of 100 records, and all of them."""
     setup = one_link(east, careless, [topic])
     now = int(time.time() * 1000)
     messages = [Message(f"record {n}".encode(), timestamp=now + n) for n in range(100)]
@@ -130,6 +130,13 @@ def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_top
     with Replicator(setup):
         wait_for_records(careless, topic, 50)
     produce(east, topic, messages[50:])
+    return setup, messages
+
+
+def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_topic: Name) -> None:
+    """Records got their marker before the brokers were lost, and the link's progress did not: they must not come twice."""
+    topic = create_topic(east, unique_topic("in-part"))
+    setup, messages = half_copied(east, careless, topic)
     visible = [copy_of(n, messages[n]) for n in range(50, 53)]
     identity, group = state.transactional_ids(setup.link, 0)[0], state.group(setup.link)
     site = setup.config.sites[careless.name]
@@ -150,13 +157,7 @@ def test_what_was_ended_in_part(east: KafkaSite, careless: KafkaSite, unique_top
 def test_what_progress_has_passed_over(east: KafkaSite, careless: KafkaSite, unique_topic: Name) -> None:
     """The end of one transaction was forgotten, that of the next one was not: aborting the first would lose its records."""
     topic = create_topic(east, unique_topic("passed-over"))
-    setup = one_link(east, careless, [topic])
-    now = int(time.time() * 1000)
-    messages = [Message(f"record {n}".encode(), timestamp=now + n) for n in range(100)]
-    produce(east, topic, messages[:50])
-    with Replicator(setup):
-        wait_for_records(careless, topic, 50)
-    produce(east, topic, messages[50:])
+    setup, messages = half_copied(east, careless, topic)
     hidden = [copy_of(n, messages[n]) for n in range(50, 53)]
     identity, group = state.transactional_ids(setup.link, 0)[0], state.group(setup.link)
     site = setup.config.sites[careless.name]

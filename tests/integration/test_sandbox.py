@@ -22,6 +22,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -197,6 +198,18 @@ def guarded(make_module_site: Callable[..., KafkaSite]) -> KafkaSite:
     return make_module_site(tls=True, sasl="SCRAM-SHA-256", users=users, acls=True, super_users=["alice"])
 
 
+def _exactly(rule: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+
+
 def test_scram_and_acls(guarded: KafkaSite) -> None:
     roundtrip(guarded.client_config("alice"), "orders")
     with pytest.raises(KafkaException) as denied:
@@ -211,6 +224,10 @@ def test_scram_and_acls(guarded: KafkaSite) -> None:
     admin = AdminClient({"bootstrap.servers": guarded.admin_bootstrap})
     for made in admin.create_acls(rules).values():
         made.result(20)
+    deadline = time.monotonic() + 20
+    while not all(admin.describe_acls(_exactly(rule)).result(20) for rule in rules):  # a busy broker hears of it late
+        assert time.monotonic() < deadline, "the broker has not heard of its ACLs"
+        time.sleep(0.1)
     produce(guarded.client_config("bob"), "orders", b"three")
     assert consume(guarded.client_config("alice"), "orders", 3) == [b"one", b"two", b"three"]
 
