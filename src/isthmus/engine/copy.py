@@ -311,8 +311,8 @@ class Copier:
         places = list(self._by_target)
         if not self._exactly_once:
             return await group_offsets(self._target, self._group, places, stable=False)
-        ours = self._producer.producer_ids
-        if not await open_transactions(self._target, self._target_leaders, [*places, self._map], ours):
+        everywhere = [*places, self._map]
+        if not await open_transactions(self._target, self._target_leaders, everywhere, self._producer.epochs):
             try:
                 return await group_offsets(self._target, self._group, places, timeout=SETTLE_SECONDS)
             except kerrors.UnstableOffsetCommitError:

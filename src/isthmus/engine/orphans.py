@@ -40,10 +40,10 @@ _LENGTH, _PRODUCER = struct.Struct(">i"), struct.Struct(">q")
 
 
 async def open_transactions(
-    cluster: Cluster, leaders: Leaders, partitions: Collection[Partition], ours: Collection[int]
+    cluster: Cluster, leaders: Leaders, partitions: Collection[Partition], ours: Mapping[int, int]
 ) -> dict[Partition, dict[int, int]]:
-    """Where each of our producer ids has a transaction open, and from which offset on. What a broker does not tell (too old, no right)
-    counts as none."""
+    """Where each of our producer ids (given with our epoch) has an older transaction open, and from which offset on. One of our epoch or a newer one
+    is somebody's who works: another attempt that has fenced us. What a broker does not tell (too old, no right) counts as none."""
     if not cluster.supports(DescribeProducersRequest, 0):
         return {}
     led: dict[int, list[Partition]] = defaultdict(list)
@@ -65,8 +65,11 @@ async def open_transactions(
         response: Any = await future
         for topic in response.topics:
             for each in topic.partitions:
-                starts = {p.producer_id: p.current_txn_start_offset for p in each.active_producers or ()}
-                starts = {who: at for who, at in starts.items() if at >= 0 and who in ours}
+                starts = {
+                    p.producer_id: p.current_txn_start_offset
+                    for p in each.active_producers or ()
+                    if p.current_txn_start_offset >= 0 and p.producer_epoch < ours.get(p.producer_id, -1)
+                }
                 if starts:
                     found[topic.name, each.partition_index] = starts
     return found

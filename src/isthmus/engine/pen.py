@@ -87,7 +87,7 @@ class Pen:
         places = [key for key, value in committed.items() if Progress.read(value) is not None]
         leaders = Leaders(self._target, {self._map[0], *(topic for topic, _ in places)})
         await leaders.refresh()
-        ours = {each for producer in self._fenced for each in producer.producer_ids}
+        ours = {who: epoch for producer in self._fenced for who, epoch in producer.epochs.items()}
         held = await open_transactions(self._target, leaders, [*places, self._map], ours)
         if not stuck and not held:
             return committed

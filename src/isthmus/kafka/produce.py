@@ -484,9 +484,9 @@ class Producer:
     # -- orphans ------------------------------------------------------------------------------------------
 
     @property
-    def producer_ids(self) -> set[int]:
-        """As whom the cluster knows us."""
-        return {writer.id for writer in self._writers}
+    def epochs(self) -> dict[int, int]:
+        """As whom the cluster knows us: producer ids, and the epoch of each."""
+        return {writer.id: writer.epoch for writer in self._writers}
 
     async def end_orphans(self, partitions: Sequence[Partition], group: str, commit: Collection[int] = ()) -> None:
         """Right after ``begin``: have markers written that end what these partitions and this group hold open of our ids: by aborting, but
