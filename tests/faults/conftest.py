@@ -62,7 +62,9 @@ def make_scene(tmp_path: Path, rng: random.Random) -> Callable[..., Scene]:
         **link: Any,
     ) -> Scene:
         number = f"{os.getpid()}-{next(_counter)}"
-        scene = Scene(source, target, f"topic-{number}", partitions, f"link-{number}", tmp_path / "isthmus.yaml", rng)
+        scene = Scene(
+            source, target, f"scene-{number}", partitions, f"scene-link-{number}", tmp_path / "isthmus.yaml", rng
+        )
         create_topic(source, scene.topic, partitions, min(3, len(source.brokers)))
         body = {
             "sites": {
