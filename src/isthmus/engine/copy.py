@@ -34,7 +34,7 @@ from isthmus.engine import state
 from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
 from isthmus.engine.offset_map import ChunkWriter, Runs
-from isthmus.engine.orphans import SETTLE_SECONDS, open_transactions
+from isthmus.engine.orphans import open_transactions
 from isthmus.engine.report import FaultReport, SlotReport
 from isthmus.engine.schema_table import SchemaTable, table_of
 from isthmus.engine.state import Progress
@@ -93,6 +93,8 @@ CONTROL_SECONDS = 1.0
 REPORT_SECONDS = 2.0
 # A report is one record, and must stay one that any topic takes, with names as long as names can be.
 REPORTED_PARTITIONS = 2000
+# Offsets that stay undecided for so long were forgotten; a broker that stood still for a while is given the time to go on.
+UNDECIDED_SECONDS = 20.0
 # Half-life-like horizon of the smoothed rates that partitions are dealt out by.
 SMOOTH_SECONDS = 30.0
 
@@ -314,7 +316,7 @@ class Copier:
         everywhere = [*places, self._map]
         if not await open_transactions(self._target, self._target_leaders, everywhere, self._producer.epochs):
             try:
-                return await group_offsets(self._target, self._group, places, timeout=SETTLE_SECONDS)
+                return await group_offsets(self._target, self._group, places, timeout=UNDECIDED_SECONDS)
             except kerrors.UnstableOffsetCommitError:
                 pass
         self._trouble = "the destination has forgotten to end a transaction of this link; dealing anew"
