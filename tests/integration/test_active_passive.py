@@ -148,6 +148,10 @@ def test_stranded_records(walled: tuple[KafkaSite, KafkaSite], unique_topic: Nam
     assert done(setup, "failover", active.name, "--to", standby.name, "--planned")["already"]
     assert isthmus(setup, "failover", active.name, "--to", standby.name, "--emergency", "--abandon").code == 2
     later += write(standby, topic, "still later", 5)
+    # Even where it is done anew, because somebody has lifted the hold.
+    assert isthmus(setup, "resume", setup.link, "--held").code == 0
+    anew = done(setup, "failover", active.name, "--to", standby.name, "--emergency")
+    assert (anew.get("already"), anew["steps"][5]["found"]["ends"]) == (None, report["steps"][5]["found"]["ends"])
     preview = done(setup, "failback", active.name, "--dry-run", "--stranded", policy)
     assert [f"{topic}[0] from offset 30: 7 records"] == preview["steps"][1]["now"]
 

@@ -41,9 +41,10 @@ def check(
         problems = import_module("isthmus.engine.check").check_live(loaded)
         wrong = [problem for problem in problems if not problem.warning]
         warnings = place(config, [problem for problem in problems if problem.warning])
-        if wrong:
+        if wrong or not json:
             for warning in warnings:
                 output.note(f"warning: {render(warning)}")
+        if wrong:
             raise config_error(place(config, wrong))
     result = {
         "file": str(config),
@@ -56,8 +57,6 @@ def check(
     if json:
         output.emit(result, json_mode=True)
         return
-    for warning in warnings:
-        output.note(f"warning: {render(warning)}")
     counts = f"{_count(len(loaded.sites), 'site')}, {_count(len(loaded.links), 'link')}"
     output.emit(f"{config}: no mistakes ({counts}{', asked live' if live else ''})", json_mode=False)
 

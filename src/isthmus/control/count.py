@@ -20,7 +20,7 @@ from isthmus.engine.offset_map import build_maps
 from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetched
-from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import Partition, group_offsets, log_ranges
 from isthmus.kafka.read import Range, read_ranges, read_to_end
 
 BUFFER_BYTES = 32 << 20
@@ -117,14 +117,8 @@ def _sum(counts: dict[Partition, int], name: str, topic: Topic) -> int:
 
 async def _ranges(cluster: Cluster, ends: dict[Partition, int]) -> dict[Partition, Range]:
     """From each log's start to these offsets (-1: to its end)."""
-    firsts = await list_offsets(cluster, dict.fromkeys(ends, EARLIEST))
-    lasts = await list_offsets(cluster, dict.fromkeys(ends, LATEST))
-    found: dict[Partition, Range] = {}
-    for key, end in ends.items():
-        first, last = firsts[key], lasts[key]
-        if isinstance(first, int) and isinstance(last, int):
-            found[key] = (first, last if end < 0 else min(end, last))
-    return found
+    logs = await log_ranges(cluster, ends)
+    return {key: (first, last if ends[key] < 0 else min(ends[key], last)) for key, (first, last) in logs.items()}
 
 
 async def count_records(cluster: Cluster, ranges: dict[Partition, Range]) -> dict[Partition, int]:

@@ -126,11 +126,11 @@ async def fence(cluster: Cluster, topics: Collection[str]) -> list[Taken]:
     # What an earlier attempt has given stays noted as given, although it is there by now.
     new = [known.get(taken.acl, taken) for taken in await to_take(cluster, topics)]
     await write_table(cluster, SITES_TOPIC, {_key(each.acl): each.to_json() for each in new if each.acl not in known})
-    _check(cluster, await create_acls(cluster, [acl for each in new for acl in each.given]))
-    _check(cluster, await delete_acls(cluster, [each.acl for each in new]))
+    given, taken = [acl for each in new for acl in each.given], [each.acl for each in new]
+    _check(cluster, await create_acls(cluster, given))
+    _check(cluster, await delete_acls(cluster, taken))
     # A broker that has not heard of it would still let them write.
-    given = [acl for each in new for acl in each.given]
-    await wait_for_acls(cluster, given, [each.acl for each in new], HEARSAY_SECONDS)
+    await wait_for_acls(cluster, given, taken, HEARSAY_SECONDS)
     return sorted({*known.values(), *new})
 
 

@@ -36,7 +36,7 @@ from isthmus.control.translation import Position, Target, by_map, maps_between
 from isthmus.engine import state
 from isthmus.kafka.cluster import TopicInfo
 from isthmus.kafka.groups import Error, Group, Offsets, list_groups, offsets_of_groups
-from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets, log_ranges
 
 # The kinds of groups whose state is committed offsets and nothing else.
 KINDS = ("classic", "consumer")
@@ -346,14 +346,8 @@ async def _waiting(ends: Ends, uncopied: Mapping[Partition, Target]) -> set[Part
     keys = [k for k, there in uncopied.items() if there.start >= there.end and ends.link.topics.matches(k[0])]
     if not keys:
         return set()
-    first = await list_offsets(ends.source, dict.fromkeys(keys, EARLIEST))
-    last = await list_offsets(ends.source, dict.fromkeys(keys, LATEST), committed_only=False)
-    found = set()
-    for key in keys:
-        start, end = first[key], last[key]
-        if isinstance(start, int) and isinstance(end, int) and start < end:
-            found.add(key)
-    return found
+    logs = await log_ranges(ends.source, keys, committed_only=False)
+    return {key for key, (start, end) in logs.items() if start < end}
 
 
 def _place(rows: Iterable[Row], found: Iterable[Position]) -> None:

@@ -15,21 +15,23 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 
 from isthmus.config import Link
+from isthmus.control.translation import source_offset
 from isthmus.engine.offset_map import ChunkWriter
 from isthmus.engine.state import Progress
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetched
 from isthmus.kafka.leaders import Leaders
-from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, by_topic, list_offsets
-from isthmus.kafka.peek import Glimpse, peek
+from isthmus.kafka.offsets import Committed, Partition, by_topic, log_ranges
+from isthmus.kafka.peek import Glimpse, peek, seen_in
 from isthmus.kafka.read import read_ranges
 
 # The markers of a transaction that was really being ended are there by then.
@@ -86,26 +88,20 @@ async def passed_over(
             if not isinstance(glimpse, Glimpse):
                 raise glimpse(f"{key[0]}[{key[1]}] at offset {at[key]}")
             first = next((record for record in glimpse.records if record.offset >= at[key]), None)
-            source = _source_offset(first.headers, _header(target, link)) if first is not None else None
+            source = source_offset(first, _header(target, link)) if first is not None else None
             progress = Progress.read(committed[key])
             if source is not None and progress is not None and source < progress.offset:
                 found.add(who)
     return found
 
 
-def _header(target: Cluster, link: Link) -> bytes:
+def _header(target: Cluster, link: Link) -> str:
     if link.headers.offset is None:
         raise DataError(
             f"link {link.name}: site {target.site.name} has forgotten to end a transaction of this link, and without offset headers nobody can tell which of its "
             f"records are there. Look with `isthmus verify {link.name}`, set each partition with `isthmus reset {link.name} TOPIC:PARTITION --to OFFSET`"
         )
-    return link.headers.offset.encode()
-
-
-def _source_offset(headers: Sequence[tuple[bytes, bytes | None]], name: bytes) -> int | None:
-    """The link's own header is the last one of its name; an older one came with the record."""
-    value = next((value for key, value in reversed(headers) if key == name), None)
-    return int.from_bytes(value, "big") if value is not None and len(value) == 8 else None
+    return link.headers.offset
 
 
 async def seen_beyond(
@@ -117,13 +113,8 @@ async def seen_beyond(
     """
     progress = {key: read for key, value in committed.items() if (read := Progress.read(value)) is not None}
     header = _header(target, link)
-    first = await list_offsets(target, dict.fromkeys(progress, EARLIEST))
-    last = await list_offsets(target, dict.fromkeys(progress, LATEST))
-    ranges = {}
-    for key in progress:
-        start, end = first[key], last[key]
-        if isinstance(start, int) and isinstance(end, int):
-            ranges[key] = (max(start, end - LOOK_BACK), end)
+    logs = await log_ranges(target, progress)
+    ranges = {key: (max(start, end - LOOK_BACK), end) for key, (start, end) in logs.items()}
     rows: dict[Partition, list[tuple[int, int, int]]] = defaultdict(list)
 
     def take(piece: Fetched, position: int) -> None:
@@ -136,27 +127,21 @@ async def seen_beyond(
     chunks: list[tuple[bytes, bytes]] = []
     for key, found in rows.items():
         was, end = progress[key], found[-1][0] + 1
-        moved[key] = Progress(end, was.source_topic, was.source_cluster, was.source_id, was.target_id).commit()
+        moved[key] = replace(was, offset=end).commit()
         writer = ChunkWriter(was.source_topic, key[1], was.source_id, was.target_id)
         chunks.append(writer.stage([np.array(found, np.int64)], was.offset, end))
     return moved, chunks
 
 
-def _copies(piece: Fetched, position: int, ours: Collection[int], header: bytes) -> Iterator[tuple[int, int]]:
+def _copies(piece: Fetched, position: int, ours: Collection[int], header: str) -> Iterator[tuple[int, int]]:
     """Source and destination offsets of visible copies that one of our producers has written."""
-    from isthmus.records.arrow import decode  # brings the kernels
-
     at, size = 0, len(piece.data)
     while at + 61 <= size:
         end = at + 12 + _LENGTH.unpack_from(piece.data, at + 8)[0]
         if _PRODUCER.unpack_from(piece.data, at + 43)[0] in ours:
-            topic, partition = piece.partition
-            some = piece.data[at:end]
-            for batch in decode(some, topic=topic, partition=partition, position=position, aborted=piece.aborted):
-                for there, headers in zip(
-                    batch.column("offset").to_pylist(), batch.column("headers").to_pylist(), strict=True
-                ):
-                    source = _source_offset([(each["key"], each["value"]) for each in headers], header)
-                    if source is not None:
-                        yield source, there
+            for record in seen_in(piece.data[at:end], piece.partition, position, piece.aborted):
+                # The link's own header is the last one of its name, and that counts; an older one came with the record.
+                source = source_offset(record, header)
+                if source is not None:
+                    yield source, record.offset
         at = end

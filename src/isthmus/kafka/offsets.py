@@ -104,6 +104,21 @@ async def list_offsets(
     return answers
 
 
+async def log_ranges(
+    cluster: Cluster, partitions: Iterable[Partition], committed_only: bool = True
+) -> dict[Partition, tuple[int, int]]:
+    """Where each log begins and ends; those of which the site does not tell are left out."""
+    keys = list(partitions)
+    firsts = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
+    lasts = await list_offsets(cluster, dict.fromkeys(keys, LATEST), committed_only)
+    found: dict[Partition, tuple[int, int]] = {}
+    for key in keys:
+        first, last = firsts[key], lasts[key]
+        if isinstance(first, int) and isinstance(last, int):
+            found[key] = (first, last)
+    return found
+
+
 async def group_offsets(
     cluster: Cluster,
     group: str,

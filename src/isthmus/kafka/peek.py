@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,16 +153,21 @@ def _read(key: Partition, wanted: int, part: Any) -> Glimpse | type[Exception] |
     end = end_of(view, -1)
     if end < 0:
         return None
-    from isthmus.records.arrow import decode  # brings the kernels
-
     aborted = [(a.producer_id, a.first_offset) for a in (part.aborted_transactions or [])]
     seen: list[Seen] = []
     try:
-        for batch in decode(view, topic=key[0], partition=key[1], position=_BASE.unpack_from(view)[0], aborted=aborted):
-            columns = (batch.column(name).to_pylist() for name in ("offset", "timestamp", "headers"))
-            for offset, timestamp, headers in zip(*columns, strict=True):
-                seen.append(Seen(offset, timestamp, tuple((h["key"], h["value"]) for h in headers)))
+        seen.extend(seen_in(view, key, _BASE.unpack_from(view)[0], aborted))
     except PartitionFault as fault:
         if not seen:
             return type(fault)
     return Glimpse(tuple(seen), end)
+
+
+def seen_in(data: Any, key: Partition, position: int, aborted: Sequence[tuple[int, int]]) -> Iterator[Seen]:
+    """The records of fetched batches of a partition, from ``position`` on, but for those of aborted transactions."""
+    from isthmus.records.arrow import decode  # brings the kernels
+
+    for batch in decode(data, topic=key[0], partition=key[1], position=position, aborted=aborted):
+        columns = (batch.column(name).to_pylist() for name in ("offset", "timestamp", "headers"))
+        for offset, timestamp, headers in zip(*columns, strict=True):
+            yield Seen(offset, timestamp, tuple((h["key"], h["value"]) for h in headers))

@@ -65,11 +65,12 @@ async def read_ranges(
                 raise piece.error(f"{key[0]}[{key[1]}] at offset {at[key]}")
             deadline = time.monotonic() + timeout
             reached = end_of(piece.data, at[key])
-            piece.data = piece.data[: size_before(piece.data, left[key])]
+            if reached > left[key]:
+                # Batches that begin behind the end are left out; compaction may have left nothing before it.
+                piece.data = piece.data[: size_before(piece.data, left[key])]
+                reached = max(left[key], end_of(piece.data, at[key]))
             take(piece, at[key])
-            at[key] = end_of(piece.data, at[key])
-            if at[key] < reached:  # a batch behind the end was left out: compaction may have left nothing before it
-                at[key] = max(at[key], left[key])
+            at[key] = reached
             if at[key] >= left[key]:
                 del left[key]
                 fetcher.drop(key)

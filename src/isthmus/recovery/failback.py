@@ -18,7 +18,6 @@ from isthmus.engine.hold import hold, release
 from isthmus.engine.identity import recognise
 from isthmus.engine.positions import set_positions
 from isthmus.engine.state import Progress
-from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, DataError, UnknownLink, UsageError
 from isthmus.kafka.offsets import Partition
 from isthmus.recovery import access, stranded
@@ -101,11 +100,11 @@ class Failback:
         found: Found = {"links": {}}
         for link in self.between.forward:
             now = self._standing(link)
-            if self._stage.at(self.away, "reading what is asked of the link", read_control, link.name).paused:
+            if self._stage.asked_of(link, self.away).paused:
                 raise DataError(
                     f"link {link.name} is paused: it would never catch up. `isthmus resume {link.name}` first"
                 )
-            self._behind(link)
+            self._behind(now)
             found["links"][link.name] = {"partitions": len(now.progress)}
         return found
 
@@ -114,15 +113,14 @@ class Failback:
 
     # -- stranded -----------------------------------------------------------------------------------------
 
-    def _behind(self, link: Link) -> Ranges:
-        """What the link has not copied."""
-        doing = "comparing its logs with what was copied"
-        ranges: Ranges = self._stage.at(self.home, doing, stranded.behind, self._standing(link))
+    def _behind(self, now: Standing) -> Ranges:
+        """What a link that stands so has not copied."""
+        ranges: Ranges = self._stage.at(self.home, "comparing its logs with what was copied", stranded.behind, now)
         return ranges
 
     def _ranges(self, link: Link) -> tuple[Ranges, dict[Partition, int]]:
         """What the link has not copied, and how many records that are."""
-        ranges = self._behind(link)
+        ranges = self._behind(self._standing(link))
         identities = self._stage.identities(link)
         counts = self._stage.at(self.home, "counting what was not copied", stranded.count, link, ranges, identities)
         return ranges, {key: counted.records for key, counted in counts.items()}
@@ -148,7 +146,7 @@ class Failback:
             if records:
                 words = f"link {link.name}: {records} records of {self.home} never arrived; {self._policy}"
                 self._note("stranded", words)
-            ranges = self._behind(link) if records else {}
+            ranges = self._behind(self._standing(link)) if records else {}
             if ranges and self._policy == "set-aside":
                 self._set_aside(link, ranges)
             elif ranges and self.turned:

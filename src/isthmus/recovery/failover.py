@@ -14,11 +14,10 @@ from typing import Any, Literal
 
 from isthmus.config import Config
 from isthmus.engine.hold import hold
-from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
 from isthmus.recovery import access
 from isthmus.recovery.fencing import How
-from isthmus.recovery.journal import Entry, Found, Journal, entries
+from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.losses import declare
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
 from isthmus.recovery.roles import set_roles
@@ -227,12 +226,12 @@ def failover(
         if abandon:
             return operation.abandon()
         if not operation.resumed:
-            before = service(stage.at(new, "reading the journal", entries), old, new)
+            before = service(operation.journal.known, old, new)
             if before is not None and before.moved is not None and _rests(stage, links_between(config, old, new), new):
                 words = f"{new} serves instead of {old} already: the {before.moved.told()} stands. Nothing was changed"
                 operation.note("", words)
                 return {**report(before.moved), "already": True, **outcome(before.moved, config)}
-            if before is not None and before.over is None:
+            if before is not None and not before.over:
                 entry.since = before.since
         operation.carry_out(steps)
         return {**operation.close(), **outcome(operation.entry, config)}
@@ -240,8 +239,7 @@ def failover(
 
 def _rests(stage: Stage, between: Between, new: str) -> bool:
     """Whether the links from the old site still rest, as a failover leaves them."""
-    doing = "reading what is asked of the link"
-    return all(stage.at(new, doing, read_control, link.name).held for link in between.forward)
+    return all(stage.asked_of(link, new).held for link in between.forward)
 
 
 def outcome(entry: Entry, config: Config) -> dict[str, Any]:

@@ -94,6 +94,8 @@ class Journal:
     def __init__(self, keeper: Cluster, entry: Entry) -> None:
         self._keeper = keeper
         self.entry = entry
+        # What the keeper keeps, as it was when the journal was opened.
+        self.known: dict[tuple[str, str], Entry] = {}
         self._leaders = Leaders(keeper, [SITES_TOPIC])
         self._producer = self._make()
 
@@ -109,11 +111,12 @@ class Journal:
         await self._leaders.refresh()
         await self._producer.begin()
         wanted = self.entry
+        self.known = await entries(self._keeper)
+        mine = (e for e in self.known.values() if (e.site, e.to) == (wanted.site, wanted.to))
+        wanted.home = came_home(mine)
         for keeper in (self._keeper, *others):
-            kept = (await entries(keeper)).values()
-            if keeper is self._keeper:
-                wanted.home = came_home(e for e in kept if (e.site, e.to) == (wanted.site, wanted.to))
-            for known in kept:
+            kept = self.known if keeper is self._keeper else await entries(keeper)
+            for known in kept.values():
                 if not known.unfinished or {known.site, known.to}.isdisjoint({wanted.site, wanted.to}):
                     continue
                 if (known.kind, known.site, known.to, known.mode) != (wanted.kind, wanted.site, wanted.to, wanted.mode):

@@ -20,7 +20,7 @@ from isthmus.errors import IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import LATEST, Partition, list_offsets
 from isthmus.kafka.peek import Glimpse, peek
-from isthmus.recovery.seeded import seeded_by
+from isthmus.recovery.seeded import map_of
 from isthmus.recovery.standing import Standing, standing
 from isthmus.recovery.stranded import Ranges, count
 from isthmus.rules import Identities
@@ -78,7 +78,7 @@ async def declare(
     lost = _behind(now, seen)
     if asked and source is not None and identities is not None and sum(loss.most for loss in lost) <= MOST_COUNTED:
         lost = await _counted(source, link, lost, identities)
-    lost = await _copied_until(target, link, lost)
+    lost = await _copied_until(target, link, now, lost)
     heard = time.time() if asked else now.heard
     oldest = min((loss.since for loss in lost if loss.since is not None), default=None)
     return {
@@ -132,20 +132,19 @@ async def _counted(source: Cluster, link: Link, lost: list[Loss], identities: Id
     return counted
 
 
-async def _copied_until(target: Cluster, link: Link, lost: list[Loss]) -> list[Loss]:
+async def _copied_until(target: Cluster, link: Link, now: Standing, lost: list[Loss]) -> list[Loss]:
     """The same, with the time of the last record that was copied: by the map, since others may have written behind it."""
-    wanted = {(loss.topic, loss.partition) for loss in lost}
-    places: dict[Partition, Partition] = {}
-    for each in await seeded_by(target, link) if wanted else []:
-        if (each.here, each.partition) in wanted and each.end:
-            places[each.here, each.partition] = (each.there, each.end - 1)
-    at = {(topic, key[1]): offset for key, (topic, offset) in places.items()}
+    ids = {key: now.progress[key].source_id for key in ((loss.topic, loss.partition) for loss in lost)}
+    maps = await map_of(target, link, ids) if ids else {}
+    at: dict[Partition, int] = {}
+    for key in ids.keys() & maps.keys():
+        if len(runs := maps[key].runs):
+            at[now.targets[key], key[1]] = int(runs[-1, 1] + runs[-1, 2]) - 1
     seen = await peek(target, at, ASK_SECONDS) if at else {}
     found = []
     for loss in lost:
-        place = places.get((loss.topic, loss.partition))
-        when = _time_at(seen.get((place[0], loss.partition)), place[1]) if place else None
-        found.append(replace(loss, copied_until=when))
+        place = (now.targets[loss.topic, loss.partition], loss.partition)
+        found.append(replace(loss, copied_until=_time_at(seen.get(place), at.get(place, 0))))
     return found
 
 

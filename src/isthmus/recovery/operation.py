@@ -53,8 +53,8 @@ class Operation:
 
     def open(self) -> None:
         """Take the journal. The other site, if it answers, is asked as well whether something is unfinished."""
-        entry = self.entry
-        others = [self.stage.site(name) for name in (entry.site,) if name != entry.to and self.stage.answers(name)]
+        site = self.entry.site
+        others = [self.stage.site(site)] if self.stage.answers(site) else []
         self.resumed = self.stage.run(self.journal.open, others)
         if self.resumed:
             words = f"going on with the {self.entry.told()}; done before: {', '.join(self.entry.done) or 'nothing'}"

@@ -23,7 +23,7 @@ from isthmus.engine.hold import hold, release
 from isthmus.errors import DataError
 from isthmus.kafka.admin import delete_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
-from isthmus.kafka.offsets import EARLIEST, LATEST, list_offsets
+from isthmus.kafka.offsets import log_ranges
 from isthmus.recovery import access
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.elsewhere import own_births, set_incoming, set_outgoing
@@ -114,13 +114,9 @@ class Reseed:
             metadata = await cluster.metadata(None)
             names = [name for name in metadata.topics if name in wanted]
             keys = [(name, p) for name in names for p in metadata.topics[name].partitions]
-            first = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))
-            last = await list_offsets(cluster, dict.fromkeys(keys, LATEST), committed_only=False)
             sizes = dict.fromkeys(names, 0)
-            for key, end in last.items():
-                start = first[key]
-                if isinstance(end, int) and isinstance(start, int):
-                    sizes[key[0]] += end - start
+            for (name, _), (start, end) in (await log_ranges(cluster, keys, committed_only=False)).items():
+                sizes[name] += end - start
             return sizes
 
         wanted = self._stage.at(self.survivor, "listing topics", _targets, self.seeding())

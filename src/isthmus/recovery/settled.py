@@ -19,12 +19,9 @@ OPEN_SECONDS = 90.0
 LOOK_SECONDS = 0.2
 
 
-async def settled_ends(
-    cluster: Cluster, partitions: Collection[Partition], seconds: float | None = None
-) -> dict[Partition, int]:
+async def settled_ends(cluster: Cluster, partitions: Collection[Partition]) -> dict[Partition, int]:
     """Where these logs end now, when all that stands before is decided."""
-    patience = OPEN_SECONDS if seconds is None else seconds
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + OPEN_SECONDS
     ends = await _ends(cluster, partitions, committed_only=False)
     left = list(ends)
     while left:
@@ -35,7 +32,7 @@ async def settled_ends(
         if time.monotonic() > deadline:
             (topic, partition), more = left[0], f" (and {len(left) - 1} more partitions)" if len(left) > 1 else ""
             raise DataError(
-                f"{topic}[{partition}] at {cluster.site.name} has had a transaction open for {patience:.0f} s, from offset {stable[left[0]]}{more}: "
+                f"{topic}[{partition}] at {cluster.site.name} has had a transaction open for {OPEN_SECONDS:.0f} s, from offset {stable[left[0]]}{more}: "
                 f"end its producer, or abort it with kafka-transactions.sh; then give the command again"
             )
         await cluster.loop.sleep(LOOK_SECONDS)

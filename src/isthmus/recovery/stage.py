@@ -16,6 +16,8 @@ import kafka.errors as kerrors
 from isthmus.config import Config, Link
 from isthmus.control.ends import Ends
 from isthmus.engine.identity import incarnations, newest
+from isthmus.engine.state import Control
+from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
@@ -105,6 +107,11 @@ class Stage:
             raise
         except (kerrors.KafkaError, OSError) as error:
             raise cluster.explain(error, doing) from error
+
+    def asked_of(self, link: Link, site: str) -> Control:
+        """What operators and operations ask of a link, as its destination ``site`` keeps it."""
+        control: Control = self.at(site, "reading what is asked of the link", read_control, link.name)
+        return control
 
     def identities(self, link: Link) -> Identities:
         """Which clusters the sites of a link were, as far as those that answer know."""

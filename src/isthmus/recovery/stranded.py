@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import kafka.errors as kerrors
@@ -128,7 +128,5 @@ def past(now: Standing, ranges: Ranges) -> dict[Partition, Progress]:
     """The link's progress behind these ranges, keyed by destination partition."""
     found: dict[Partition, Progress] = {}
     for key, (_, end) in ranges.items():
-        old = now.progress[key]
-        moved = Progress(end, old.source_topic, old.source_cluster, old.source_id, old.target_id)
-        found[now.targets[key], key[1]] = moved
+        found[now.targets[key], key[1]] = replace(now.progress[key], offset=end)
     return found

@@ -16,7 +16,6 @@ from typing import Any
 from isthmus.config import Link
 from isthmus.engine.hold import hold
 from isthmus.engine.identity import recognise
-from isthmus.engine.steer import read_control
 from isthmus.errors import ConnectionFailed, DataError, UnknownLink
 from isthmus.kafka.offsets import Partition
 from isthmus.recovery import access
@@ -86,14 +85,14 @@ class Switch:
         source, target = self._stage.site(self.old), self._stage.site(self.new)
         self._stage.run(recognise, source, target)
         for link in self._way_back:
-            held = self._stage.at(self.old, "reading what is asked of the link", read_control, link.name).held
+            held = self._stage.asked_of(link, self.old).held
             if held:
                 raise DataError(
                     f"link {link.name} is held ({held}): what it has not copied would stay behind. `isthmus failback {self.new}` brings work home"
                 )
         for link in self.links:
             now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
-            asked = self._stage.at(self.new, "reading what is asked of the link", read_control, link.name)
+            asked = self._stage.asked_of(link, self.new)
             if asked.held:
                 raise DataError(
                     f"link {link.name} is held ({asked.held}); a planned move needs it in service. `isthmus failback` ends that"
