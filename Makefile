@@ -5,7 +5,7 @@ READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint types unit format reference fuzz lock clean
+.PHONY: help setup demo bench test lint types unit format reference fuzz soak lock clean
 
 help: ## explain every target
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ reference: $(READY) ## write the configuration reference from the models
 
 fuzz: $(READY) ## a million mutated batches through the codec (some minutes)
 	$(BIN)/python tests/fuzz_batches.py --count 1000000
+
+soak: $(READY) ## random faults for hours, judged all the time: MINUTES=120 SEED=7; EPISODE=3 repeats one
+	$(BIN)/python tests/soak/soak.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(EPISODE),--episode $(EPISODE))
 
 lock: ## renew requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet -o requirements.lock
