@@ -36,8 +36,8 @@ class Scene:
     config: Path
     rng: random.Random
 
-    def load(self, rate: int = 1000) -> Load:
-        return Load(self.source, self.topic, self.partitions, self.rng, rate)
+    def load(self, rate: int = 1000, aborts: bool = False) -> Load:
+        return Load(self.source, self.topic, self.partitions, self.rng, rate, aborts)
 
     def judge(self) -> Judge:
         return Judge(self.source, self.target, self.topic, self.partitions)

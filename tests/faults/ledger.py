@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import stock
@@ -48,10 +48,21 @@ def create_topic(site: KafkaSite, topic: str, partitions: int, copies: int = 1) 
 
 
 class Load:
-    """Numbered records to every partition of a topic, at a rate, until stopped."""
+    """Numbered records to every partition of a topic, at a rate, until stopped; with ``aborts``, somebody else's aborted
+    transactions in between, which nobody may ever see."""
 
-    def __init__(self, site: KafkaSite, topic: str, partitions: int, rng: random.Random, rate: int = 1000) -> None:
+    def __init__(
+        self,
+        site: KafkaSite,
+        topic: str,
+        partitions: int,
+        rng: random.Random,
+        rate: int = 1000,
+        aborts: bool = False,
+    ) -> None:
         self.topic = topic
+        self.aborted = 0
+        self._site = site
         self.rate = rate
         self.sent = [0] * partitions
         self.delivered = [0] * partitions
@@ -70,10 +81,11 @@ class Load:
                 "topic.metadata.refresh.fast.interval.ms": 100,
             }
         )
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._threads = [threading.Thread(target=each, daemon=True) for each in (self._run, *[self._abort] * aborts)]
 
     def __enter__(self) -> Load:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,7 +94,8 @@ class Load:
     def stop(self) -> list[int]:
         """Send no more and wait until all that was sent is written; records by partition."""
         self._stopping.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
         left = self._producer.flush(120)
         assert left == 0, f"{left} records of the load were not delivered"
         assert not self.failed, f"the load failed: {self.failed[0]}"
@@ -99,6 +112,26 @@ class Load:
                 due -= 1
                 self._one()
             self._producer.poll(0)
+
+    def _abort(self) -> None:
+        """Transactions that are aborted; where the source is lost in the middle of one, the next one with the same id aborts it."""
+        options = {"transactional.id": f"{self.topic}-aborts", "transaction.timeout.ms": 10_000}
+        rng, producer = random.Random(self._rng.random()), None
+        while not self._stopping.is_set():
+            try:
+                if producer is None:
+                    producer = Producer({**self._site.client_config(), **QUIET, **options})
+                    producer.init_transactions(20)
+                producer.begin_transaction()
+                for _ in range(rng.randint(1, 40)):
+                    producer.produce(self.topic, b"aborted", partition=rng.randrange(len(self.sent)))
+                producer.flush(20)
+                self._stopping.wait(rng.choice((0, 0.05, 0.2)))
+                producer.abort_transaction(20)
+                self.aborted += 1
+            except KafkaException:
+                producer = None
+            self._stopping.wait(0.1)
 
     def _one(self) -> None:
         partition = self._rng.randrange(len(self.sent))

@@ -81,7 +81,7 @@ def test_copies_and_planners_killed_at_every_named_point(
     scene = make_scene(*pair)
     crew = Crew(nursery, scene)
     every = (*points.COPY, *points.PLAN)
-    with scene.judge() as judge, scene.load() as load:
+    with scene.judge() as judge, scene.load(aborts=True) as load:
         for number, point in enumerate(rng.sample(every, len(every))):
             slots = rng.choice((1, 2, 3))
             if point in points.PLAN:
@@ -105,6 +105,7 @@ def test_copies_and_planners_killed_at_every_named_point(
         crew.copy(0)
         crew.copy(1)
         judge.finish(load.stop())
+        assert load.aborted, "nobody has aborted anything"
     judge.check_map(scene.link)
     crew.end()
 
@@ -133,7 +134,7 @@ def test_copies_and_planners_killed_at_random_moments(
 ) -> None:
     scene = make_scene(*pair)
     crew = Crew(nursery, scene)
-    with scene.judge() as judge, scene.load() as load:
+    with scene.judge() as judge, scene.load(aborts=True) as load:
         for number in range(12):
             slots = rng.choice((1, 2, 3))
             moment = rng.uniform(0, 0.4)
@@ -158,10 +159,12 @@ def test_copies_and_planners_killed_at_random_moments(
         crew.copy(0)
         crew.copy(1)
         judge.finish(load.stop())
+        assert load.aborted, "nobody has aborted anything"
     judge.check_map(scene.link)
     crew.end()
 
 
+@pytest.mark.timeout(900)
 def test_drivers_workers_and_brokers_killed_under_load(
     pair: list[KafkaSite], make_scene: Callable[..., Any], replicate: Callable[..., Replicator], rng: random.Random
 ) -> None:
@@ -169,7 +172,7 @@ def test_drivers_workers_and_brokers_killed_under_load(
     scene = make_scene(source, target, tasks=2)
     hits = ["worker"] * 3 + ["daemon", "jvm", "driver", "source", "destination", "destination"]
     rng.shuffle(hits)
-    with scene.judge() as judge, scene.load() as load:
+    with scene.judge() as judge, scene.load(aborts=True) as load:
         run = replicate(scene)
         judge.follow(load)
         for number, hit in enumerate(hits):
@@ -195,5 +198,6 @@ def test_drivers_workers_and_brokers_killed_under_load(
             print(f"kill {number}: {hit}; caught up after {time.monotonic() - moment:.1f} s")
             assert not run.ended, run.output
         judge.finish(load.stop())
+        assert load.aborted, "nobody has aborted anything"
         assert run.stop() == 130, run.output
     judge.check_map(scene.link)
