@@ -80,6 +80,12 @@ class LinkMap:
         known = self.partitions.get((topic, partition))
         if known is None or offset >= known.next_offset:
             self.refresh()
+            known = self.partitions.get((topic, partition))
+            if not self._records.whole and (known is None or offset >= known.next_offset):
+                raise DataError(
+                    f"link {self._link.name}: {self._records.open_from}, so nobody can tell yet where {topic}[{partition}] offset {offset} "
+                    "is, or whether it is copied; ask again when that has ended (the broker ends it within a minute or so)"
+                )
         return self.partition(topic, partition).translate(offset)
 
 

@@ -23,6 +23,7 @@ from links import (
     copy_until_caught_up,
     create_topic,
     delete_records,
+    delete_topic,
     ends,
     grow_topic,
     in_threads,
@@ -40,12 +41,16 @@ from links import (
 from readers import Offsets, commit, committed, member, positions, read_on, sync
 
 from isthmus.client import Client
+from isthmus.config import Site
 from isthmus.control.backlog import Backlog
 from isthmus.control.ends import Ends
 from isthmus.control.group_verbs import sync as sync_link
 from isthmus.control.groups import Groups
+from isthmus.control.map_records import MapRecords
 from isthmus.control.resources import apply_link
 from isthmus.engine.snapshot import Observer
+from isthmus.engine.state import map_topic
+from isthmus.kafka.cluster import Cluster
 from isthmus.sandbox import KafkaSite
 from isthmus.web.metrics import Exporter
 from isthmus.web.server import MetricsServer
@@ -458,3 +463,39 @@ def test_metrics_of_a_real_link(east: KafkaSite, west: KafkaSite, unique_topic: 
 def told(text: str) -> dict[str, str]:
     """Names and values of metrics."""
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+
+
+def test_a_map_that_was_made_anew(east: KafkaSite, unique_topic: Name) -> None:
+    """As after a re-seed: what was remembered of the old topic is nothing in the new one, be that shorter or longer."""
+    link = unique_topic("link")
+    topic = create_topic(east, map_topic(link))
+    produce(east, topic, [Message(b"old", b"old-%d" % n) for n in range(10)])
+    with Cluster(Site(name=east.name, bootstrap=east.admin_bootstrap.split(","))) as cluster:
+        cluster.call(cluster.connect)
+        kept = MapRecords(link)
+        assert len(cluster.call(kept.look, cluster)) == 10
+        for first, end in ((0, 3), (3, 15)):
+            if not first:
+                delete_topic(east, topic)
+                create_topic(east, topic)
+            produce(east, topic, [Message(b"new", b"new-%d" % n) for n in range(first, end)])
+            seen = cluster.call(kept.look, cluster)
+            assert seen == [(b"new-%d" % n, b"new") for n in range(end)]
+            assert kept.whole
+            assert kept.grew
+
+
+def test_progress_without_a_map(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    """Somebody has deleted the map: the end of the log is no answer for a group that has not read all."""
+    topic = create_topic(east, unique_topic("unmapped"))
+    group = f"{topic}-readers"
+    setup = one_link(east, west, [topic], sync={"groups": {"include": [group], "only_empty": False}})
+    produce(east, topic, numbered(50))
+    copy_until_caught_up(setup)
+    commit(east, group, {(topic, 0): 20})
+    delete_topic(west, map_topic(setup.link))
+    assert "the link's map is gone" in isthmus(setup, "groups", "sync", "--json").out
+    assert committed(west, group, topic).offset < 0
+    create_topic(west, map_topic(setup.link), cleanup_policy="compact")  # as the next run does
+    sync(setup)
+    assert read_on(west, group, topic) == {0: [record.value for record in read(east, topic)[0][20:]]}

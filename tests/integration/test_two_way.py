@@ -6,14 +6,18 @@ What may be read again is only what the design allows: what stands there behind 
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from confluent_kafka import Consumer
 from links import (
     QUIET,
+    Message,
     Record,
+    Replicator,
     Setup,
     configure,
     copy_until_caught_up,
@@ -24,12 +28,19 @@ from links import (
     produce,
     read,
     wait_for,
+    wait_for_records,
 )
 from readers import commit, committed, read_on, sync
 
 from isthmus.client import Client
 from isthmus.control.ends import Ends
 from isthmus.control.group_verbs import move_groups
+from isthmus.engine import state
+from isthmus.engine.offset_map import ChunkWriter
+from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.leaders import Leaders
+from isthmus.kafka.loop import Signal
+from isthmus.kafka.produce import Producer, small_batch
 from isthmus.sandbox import KafkaSite
 
 Name = Callable[..., str]
@@ -206,3 +217,59 @@ def test_all_groups_move_at_a_failover(
         back = {each.group: each for each in ends.loop.run(move_groups, ends)}
     assert back[quiet].written == 1
     assert [v.split()[1] for v in read_on(east, quiet, topic)[0]] == [b"16", b"17", b"18", b"19"]
+
+
+def stand_in_its_commit(setup: Setup, link: str) -> Callable[[], None]:
+    """A slot of the link that has written its line of the map and goes no further; what ends its transaction."""
+    topic = state.map_topic(link)
+    cluster = Cluster(setup.config.sites[setup.config.links[link].target])
+    leaders = Leaders(cluster, [topic])
+    line = ChunkWriter("another", 0, uuid.UUID(int=1), uuid.UUID(int=2)).stage([np.array([[0, 0, 1]], np.int64)], 0, 1)
+    producer = Producer(cluster, leaders, Signal(cluster.loop), [state.transactional_ids(link, 1)[0]])
+
+    async def stand() -> None:
+        await cluster.connect()
+        await leaders.refresh()
+        await producer.begin()
+        producer.produce({(topic, 0): small_batch([line])})
+        await producer.drain()
+
+    def end() -> None:
+        cluster.call(producer.begin)
+        cluster.close()
+
+    cluster.call(stand)
+    return end
+
+
+@pytest.mark.parametrize("whose", ["there", "home"])
+def test_a_slot_that_stands_in_its_commit(east: KafkaSite, west: KafkaSite, unique_topic: Name, whose: str) -> None:
+    """It hides the lines of the map that other slots write meanwhile, while their progress moves on."""
+    topic, group = unique_topic("both"), new_name("readers")
+    create_topic(east, topic)
+    create_topic(west, topic)
+    setup, home = both_ways(east, west, [topic], {"include": [group], "only_empty": False})
+
+    def write(site: KafkaSite, stem: str) -> None:
+        produce(site, topic, [Message(f"{stem} {n}".encode()) for n in range(10)])
+
+    with Replicator(setup, setup.link), Replicator(setup, home):
+        write(east, "a")
+        write(west, "b")
+        wait_for_records(west, topic, 20)
+        wait_for_records(east, topic, 20)
+        end = read(east, topic)[0][-1].offset + 1
+        commit(east, group, {(topic, 0): end})  # it has read all that is at east
+        over = stand_in_its_commit(setup, home if whose == "home" else setup.link)
+        write(west, "w")
+        wait_for_records(east, topic, 30)
+        write(east, "e")
+        wait_for_records(west, topic, 40)
+        sync(setup, "--link", setup.link)
+        place = committed(west, group, topic).offset
+        over()
+        had = {record.value for record in read(east, topic)[0] if record.offset < end}
+        skipped = [record.value for record in read(west, topic)[0] if record.offset < place and record.value not in had]
+        assert not skipped
+        sync(setup, "--link", setup.link)
+        judge(read(east, topic)[0], read(west, topic)[0], end, committed(west, group, topic).offset)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.control.ends import Ends
+from isthmus.control.map_records import whole_map
 from isthmus.control.topics import Topic, discover
 from isthmus.engine import state
 from isthmus.engine.held import by_source
@@ -21,7 +22,7 @@ from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetched
 from isthmus.kafka.offsets import Partition, group_offsets, log_ranges
-from isthmus.kafka.read import Range, read_ranges, read_to_end
+from isthmus.kafka.read import Range, read_ranges
 
 BUFFER_BYTES = 32 << 20
 
@@ -79,8 +80,7 @@ async def count_link(ends: Ends) -> list[TopicCount]:
     link, source, target = ends.link, ends.source, ends.target
     topics = await discover(source, link)
     committed = await group_offsets(target, state.group(link.name), stable=True)
-    pairs, _ = await read_to_end(target, (state.map_topic(link.name), 0))
-    maps = build_maps((key, value) for key, value in pairs if key is not None)
+    maps = build_maps(await whole_map(target, link.name))
     progress = by_source(committed)
     configs = await topic_configs(target, sorted(t.target for t in topics.values()))
     here = {

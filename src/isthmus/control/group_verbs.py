@@ -19,7 +19,8 @@ from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.group_file import Entry
 from isthmus.control.group_writes import write_in_turns
-from isthmus.control.groups import MISSING, Groups, View, survey
+from isthmus.control.groups import MISSING, Groups, Known, View, survey
+from isthmus.control.map_records import UNTIL_ENDED_SECONDS
 from isthmus.errors import DataError, IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.groups import list_groups, offsets_of_groups
@@ -88,7 +89,8 @@ async def move_groups(ends: Ends) -> list[Moved]:
     everybody = ends.link.sync.groups.model_copy(update={"only_empty": False})
     moved: dict[str, Moved] = {}
     wanted: dict[str, dict[Partition, Committed]] = {}
-    for view in await survey(ends, everybody):
+    # Clients come right after this: it is worth waiting until a slot that stands still in its commit is ended by the broker.
+    for view in await survey(ends, everybody, known=Known.of(ends.link, UNTIL_ENDED_SECONDS)):
         if view.kind == MISSING:
             continue
         told = moved[view.group] = Moved(view.group)

@@ -29,8 +29,8 @@ from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.foreign import Inquiry, positions
 from isthmus.control.group_writes import Trouble, trouble_of, write_in_turns
-from isthmus.control.map_records import MapRecords
-from isthmus.control.opposite import Brought, Meeting, Opposite, brought, changed_topic, progress_of
+from isthmus.control.map_records import PATIENCE_SECONDS, MapRecords
+from isthmus.control.opposite import Brought, Hidden, Meeting, Opposite, brought, changed_topic, progress_of
 from isthmus.control.topics import Topic, discover
 from isthmus.control.translation import Position, Target, by_map, maps_between
 from isthmus.engine import state
@@ -52,8 +52,8 @@ class Left(Change):
 
 @dataclass(slots=True)
 class Row:
-    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position. One that ``waits`` is of
-    a partition that has no copies yet: it comes with the records."""
+    """One committed offset of a group, and what becomes of it; ``reason`` says why there is no position. One that ``waits`` comes
+    by itself: its partition has no copies yet, or a transaction that hides the map has to end."""
 
     topic: str
     partition: int
@@ -159,8 +159,8 @@ class Known:
     opposite: Opposite = field(default_factory=Opposite)
 
     @classmethod
-    def of(cls, link: Link) -> Known:
-        return cls(MapRecords(link.name))
+    def of(cls, link: Link, patience: float = PATIENCE_SECONDS) -> Known:
+        return cls(MapRecords(link.name, patience))
 
 
 async def survey(
@@ -304,7 +304,7 @@ async def _translate(
         else:
             bad = end if isinstance(start, int) else start
             _refuse(some, f"the destination does not tell its log's ends: {getattr(bad, '__name__', bad)}")
-    two_way = await known.opposite.meetings(ends, others, places, ids, maps, bounds)
+    two_way = await known.opposite.meetings(ends, others, places, ids, maps, bounds, known.records)
     own = {key: found for key in bounds if (found := progress.get(places[key])) and found.source_topic == key[0]}
     copied = own.keys() | maps.keys() | {k for k, m in two_way.items() if isinstance(m, Meeting) and m.both.has_copies}
     early = await _waiting(ends, {key: target for key, target in bounds.items() if key not in copied})
@@ -317,12 +317,32 @@ async def _translate(
             _refuse(some, changed)
         elif isinstance(meeting, str):
             _refuse(some, meeting)
+        elif isinstance(meeting, Hidden):
+            _refuse(some, f"{meeting.words}; the position follows when it has ended", waits=True)
         elif key in early and (meeting is not None or count == count_there):
             _refuse(some, f"nothing of {key[0]}[{key[1]}] is copied yet; the position follows its records", waits=True)
         elif isinstance(meeting, Meeting):
             _place(some, meeting.both.positions(offsets, meeting.limit, target))
+        elif owned is not None and not known.records.exists:
+            _refuse(
+                some,
+                f"the link's map is gone ({state.map_topic(ends.link.name)}): nobody can tell where a copy stands. Set the group by hand "
+                "with `isthmus groups reset`",
+            )
+        elif not known.records.whole and not (key in maps and len(maps[key].runs)):
+            # What stands there may be copies that the map will tell of: its end would lie behind them.
+            _refuse(some, f"{known.records.open_from}; the position follows when it has ended", waits=True)
         elif owned is not None or key in maps:
-            _place(some, by_map(maps.get(key), target, offsets))
+            # Without a map the end is right only for whoever has read all that is copied, or where nothing stands. What others have
+            # not read may stand there: copied by another tool before this link, or by this one whose map somebody has deleted.
+            unmapped = owned.offset if owned is not None and key not in maps and target.start < target.end else 0
+            blind = [row for row in some if row.committed.offset < unmapped]
+            sure = [row for row in some if row.committed.offset >= unmapped]
+            _place(sure, by_map(maps.get(key), target, [row.committed.offset for row in sure]))
+            if count != count_there:
+                _refuse(blind, f"the link's map knows nothing of {key[0]}[{key[1]}], and partitions differ in number")
+            else:
+                foreign += [(row, Inquiry(key, places[key], row.committed.offset, target)) for row in blind]
         elif count != count_there:
             _refuse(
                 some,

@@ -4,7 +4,8 @@ Asked of both sites, for two_way.py to answer from. *Here* is the source of the 
 other direction (``other``) keeps its map and its progress here.
 
 Invariants:
-- the other link's progress is read before its map: so the map has all that stands there before that progress;
+- the other link's progress is read before its map: so a whole map (map_records.py) has all that stands there before that
+  progress. Where a map is not whole, what it may hide counts as not come here: groups read something again, and miss nothing;
 - places there that neither link explains are looked at, until a record is found that has not come here. A place that could not
   be looked at counts as such a record: groups may then read something again, and never miss anything;
 - a link that has never run is as good as none.
@@ -48,6 +49,13 @@ class Meeting:
 
     both: TwoWay
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """A partition of which nothing can be told until a transaction in a map has ended; ``words`` say which."""
+
+    words: str
 
 
 @dataclass(slots=True)
@@ -109,13 +117,14 @@ class Opposite:
         ids: Mapping[Partition, Ids],
         out: Mapping[Partition, PartitionMap],
         bounds: Mapping[Partition, Target],
-    ) -> dict[Partition, Meeting | str]:
+        own: MapRecords,
+    ) -> dict[Partition, Meeting | Hidden | str]:
         """The partitions of ``places`` (here -> there) that another link brings here, or why that cannot be told.
 
-        ``out`` is this link's map, and ``bounds`` what was known of the logs there before that was read.
+        ``out`` is this link's map, read as ``own``, and ``bounds`` what was known of the logs there before that was read.
         """
         found: dict[Partition, TwoWay] = {}
-        refused: dict[Partition, Meeting | str] = {}
+        refused: dict[Partition, Meeting | Hidden | str] = {}
         for other in others:
             keys = [
                 key
@@ -124,19 +133,33 @@ class Opposite:
             ]
             if not keys:
                 continue
-            back = await self._map_of(ends, other.link, {places[key]: (ids[key][1], ids[key][0]) for key in keys})
+            records = self._maps.setdefault(other.link.name, MapRecords(other.link.name, own.patience))
+            back = await self._map_of(ends, other.link, records, {places[k]: (ids[k][1], ids[k][0]) for k in keys})
             for key in keys:
                 owned = other.progress.get(key)
                 if owned is not None and (changed := changed_topic(owned, ids[key][1], ids[key][0])):
                     refused[key] = f"link {other.link.name}: {changed}"
                     continue
-                come = max(owned.offset if owned is not None else 0, bounds[key].start)
-                found[key] = TwoWay(out.get(key), back.get(places[key]), come, bounds[key].end)
+                there, home = out.get(key), back.get(places[key])
+                come = max(owned.offset if owned else 0, home.next_offset if home else 0, bounds[key].start)
+                if not own.whole:
+                    # What this link has brought there since, and the other one has passed over, is in no map that we see.
+                    if there is None or not len(there.runs):
+                        refused[key] = Hidden(own.open_from)
+                        continue
+                    come = min(come, int(there.runs[-1, 1] + there.runs[-1, 2]))
+                if not records.whole and owned is not None and (home is None or home.next_offset < owned.offset):
+                    if home is None:
+                        refused[key] = Hidden(records.open_from)
+                        continue
+                    come = min(come, home.next_offset)
+                found[key] = TwoWay(there, home, come, bounds[key].end)
         limits = await self._strangers(ends.target, {places[key]: (ids[key][1], both) for key, both in found.items()})
         return refused | {key: Meeting(both, limits[places[key]]) for key, both in found.items()}
 
-    async def _map_of(self, ends: Ends, other: Link, ids: Mapping[Partition, Ids]) -> dict[Partition, PartitionMap]:
-        records = self._maps.setdefault(other.name, MapRecords(other.name))
+    async def _map_of(
+        self, ends: Ends, other: Link, records: MapRecords, ids: Mapping[Partition, Ids]
+    ) -> dict[Partition, PartitionMap]:
         try:
             return maps_between(await records.look(ends.source), ids)
         except kerrors.TopicAuthorizationFailedError:

@@ -23,6 +23,7 @@ from isthmus.config.names import is_internal, topic_problem
 from isthmus.control import memory, settings
 from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
+from isthmus.control.map_records import whole_map
 from isthmus.control.rights import (
     Right,
     acl_places,
@@ -48,7 +49,6 @@ from isthmus.kafka.admin import (
 )
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster, Metadata, TopicInfo
 from isthmus.kafka.offsets import Committed, Partition, group_offsets
-from isthmus.kafka.read import read_to_end
 
 # Where a site keeps its groups; it is there as soon as one was asked for.
 GROUP_STATE = "__consumer_offsets"
@@ -245,8 +245,7 @@ class Topics:
             return set(), [
                 Change(self.name, topic, "blocked", "not authorised to read the link's map", needs=_told(needs))
             ]
-        pairs, _ = await read_to_end(ends.target, (topic, 0))
-        maps = build_maps((key, value) for key, value in pairs if key is not None)
+        maps = build_maps(await whole_map(ends.target, ends.link.name))
         partitions = ((name, p, t.target) for name, t in absent.items() for p in t.source.partitions)
         return {name for name, _ in held(partitions, committed, maps)}, []
 

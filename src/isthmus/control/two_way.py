@@ -46,7 +46,7 @@ class TwoWay:
         self._end = max((int(each.runs[-1, 1] + each.runs[-1, 2]) for each in maps), default=known)
         brought = int(out.runs[-1, 1] + out.runs[-1, 2]) if out is not None and len(out.runs) else 0
         self._known = max(known, brought)
-        self._come = max(come, back.next_offset if back is not None else 0)
+        self._come = come
 
     def unexplained(self) -> Ranges:
         """Ranges there, as (first, end), that this link did not write and the other one has not read: they hold markers of
