@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import kafka.errors as kerrors
 from kafka.protocol.admin import (
@@ -25,6 +25,10 @@ SET_ON_TOPIC = 1
 SET, UNSET = 0, 1
 # A broker takes seconds for a request that names thousands of topics; smaller ones keep it answering others.
 TOPICS_A_REQUEST = 200
+# A controller writes what one request makes as one operation, and refuses it whole above 10,000 records: one a partition, a topic, a setting.
+RECORDS_A_REQUEST = 5_000
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,13 +77,28 @@ def chunks(items: Iterable[Any], size: int = TOPICS_A_REQUEST) -> Iterable[list[
         yield every[start : start + size]
 
 
+def by_weight(items: Iterable[_Item], weight: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    """Cut so that no request has more topics, or makes more records, than one may; what is too much by itself goes alone."""
+    some: list[_Item] = []
+    records = 0
+    for item in items:
+        its = weight(item)
+        if some and (len(some) == TOPICS_A_REQUEST or records + its > RECORDS_A_REQUEST):
+            yield some
+            some, records = [], 0
+        some.append(item)
+        records += its
+    if some:
+        yield some
+
+
 async def create_topics(
     cluster: Cluster, topics: list[NewTopic], validate_only: bool = False
 ) -> dict[str, Refusal | None]:
     """Create what is missing; a topic that exists already is a success. ``validate_only`` only asks whether it would be."""
     outcome: dict[str, Refusal | None] = {}
     topic_type = CreateTopicsRequest.CreatableTopic
-    for some in chunks(topics):
+    for some in by_weight(topics, lambda t: 1 + t.partitions + len(t.configs)):
         request = CreateTopicsRequest(
             topics=[
                 topic_type(
@@ -152,7 +171,8 @@ async def create_partitions(
 ) -> dict[str, Refusal | None]:
     """Grow topics to so many partitions; ``validate_only`` only asks whether that would be done."""
     outcome: dict[str, Refusal | None] = {}
-    for some in chunks(counts.items()):
+    # How many there are already is not known here: the whole count is more than what is made.
+    for some in by_weight(counts.items(), lambda each: each[1]):
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)

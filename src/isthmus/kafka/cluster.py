@@ -3,6 +3,7 @@
 Invariants:
 - an error of kafka-python never leaves this room for another: ``connect`` and the admin calls turn it into
   a class of ``isthmus.errors`` that names the site and says what to do;
+- an error that a request met knows its site (``whose``); one that a broker answered knows its request too (``refused``);
 - metadata is asked for by name and never creates a topic.
 """
 
@@ -26,7 +27,14 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 
 from isthmus import __version__
 from isthmus.config import Sasl, Site
-from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ClusterChanged, ConnectionFailed, IsthmusError
+from isthmus.errors import (
+    AuthenticationFailed,
+    AuthorisationFailed,
+    ClusterChanged,
+    ConnectionFailed,
+    IsthmusError,
+    SiteRefused,
+)
 from isthmus.kafka.loop import Loop
 from isthmus.kafka.transport import FrameConnection, TcpTransport, TlsTransport
 
@@ -36,6 +44,16 @@ if not os.environ.get("ISTHMUS_DEBUG"):
 
 NO_ID = uuid.UUID(int=0)
 GROUP, TRANSACTION = 0, 1
+# Answers of brokers that tell of a line, not of what was asked.
+LIKE_A_LOST_ANSWER = (kerrors.RequestTimedOutError, kerrors.NetworkExceptionError)
+# How brokers refuse what would not fit in one batch of a log.
+TOO_LARGE = (
+    kerrors.InvalidCommitOffsetSizeError,
+    kerrors.MessageSizeTooLargeError,
+    kerrors.RecordListTooLargeError,
+)
+# A quarter of Kafka's default limit of a batch.
+COMMIT_BYTES = 256 << 10
 # Backing off between attempts: from a loopback's pace to a pace that spares a broker in trouble.
 FIRST_BACKOFF, LAST_BACKOFF = 0.02, 1.0
 
@@ -190,6 +208,8 @@ class Cluster:
         self._coordinators: dict[tuple[int, str], int] = {}
         self.cluster_id = ""
         self.features: dict[str, int] = {}
+        # How much one commit of offsets may put into the log; smaller where the site was found to take less (offsets.py).
+        self.commit_bytes = COMMIT_BYTES
 
     # -- connecting ---------------------------------------------------------------------------------------
 
@@ -250,12 +270,35 @@ class Cluster:
             return AuthorisationFailed(
                 f"site {site}: not authorised{what} ({type(cause).__name__}); grant {needed}", site=site, needed=needed
             )
+        if isinstance(cause, kerrors.BrokerResponseError) and not isinstance(cause, LIKE_A_LOST_ANSWER):
+            return self._refusal(cause, what)
         reason = str(cause) or type(cause).__name__
         return ConnectionFailed(
             f"site {site}: cannot reach {where}{what}: {reason}; is the site up, and are "
             f"sites.{site}.bootstrap and tls right?",
             site=site,
         )
+
+    def _refusal(self, error: Exception, what: str) -> SiteRefused:
+        """The site answers, so its address is right: what it refused, with which error, and what may help."""
+        site, request = self.site.name, getattr(error, "request", "a request")
+        name = kind_of(type(error))
+        of = f" ({words[:200]})" if (words := ", ".join(str(each) for each in error.args)) else ""
+        if isinstance(error, kerrors.UnsupportedVersionError):
+            cure = "it is too old, or no whole Kafka, for what was asked: see `isthmus config check --live`"
+        elif isinstance(error, TOO_LARGE):
+            cure = "raise message.max.bytes of its brokers, and max.message.bytes of __consumer_offsets if it is set"
+        elif isinstance(error, kerrors.RetriableError):
+            cure = "its brokers are not ready for it (one down, or starting?): look at them, then try again"
+        else:
+            cure = "the logs of its brokers say more"
+        return SiteRefused(f"site {site}: it refused {request}{what} with {name}{of}; {cure}", site, request, name)
+
+    def refused(self, answer: Any, code: int, words: str = "") -> kerrors.KafkaError:
+        """The error that an answer of this site names; it knows site and request."""
+        error = kerrors.for_code(code)(words) if words else kerrors.for_code(code)()
+        error.site, error.request = self.site.name, type(answer).__name__.removesuffix("Response")
+        return error
 
     def close(self) -> None:
         self._manager.close()
@@ -281,7 +324,11 @@ class Cluster:
         return future
 
     async def request(self, request: Any, node: int | None = None, timeout: float | None = None) -> Any:
-        return await self.send(request, node, timeout)
+        try:
+            return await self.send(request, node, timeout)
+        except kerrors.KafkaError as error:
+            error.site, error.request = self.site.name, type(request).__name__.removesuffix("Request")
+            raise
 
     def supports(self, request_class: Any, version: int) -> bool:
         """Whether both we and the brokers speak this version of a request."""
@@ -343,7 +390,9 @@ class Cluster:
             else:
                 answer = await self.request(FindCoordinatorRequest(key=key, key_type=kind, max_version=3))
             if answer.error_code:
-                raise kerrors.for_code(answer.error_code)(key)
+                error = kerrors.for_code(answer.error_code)(key)
+                error.site, error.request = self.site.name, "FindCoordinator"
+                raise error
             self._coordinators[kind, key] = answer.node_id
         return self._coordinators[kind, key]
 
@@ -370,7 +419,7 @@ class Cluster:
                 problem = kerrors.for_code(code) if code else None
                 if problem is None or not issubclass(problem, kerrors.RetriableError):
                     return response
-                error: Exception = problem(key)
+                error: Exception = self.refused(response, code, key)
             except kerrors.RetriableError as caught:
                 error = caught
             except kerrors.UnknownBrokerIdError as caught:
@@ -381,6 +430,17 @@ class Cluster:
                 self.forget_coordinator(kind, key)
             await self.loop.sleep(backoff)
             backoff = min(LAST_BACKOFF, backoff * 1.6)
+
+
+def whose(error: BaseException, *clusters: Cluster) -> Cluster:
+    """Of which of these sites an error tells; of the last, if it does not say."""
+    site = getattr(error, "site", None)
+    return next((cluster for cluster in clusters if cluster.site.name == site), clusters[-1])
+
+
+def kind_of(error: type[BaseException]) -> str:
+    """Kafka's own name of an error, as brokers and their documents write it."""
+    return str(getattr(error, "message", "") or error.__name__)
 
 
 # Everything a link keeps at its destination (topics, group, transactional ids) is named with this prefix.
