@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import kafka.errors as kerrors
@@ -99,7 +100,8 @@ async def create_topics(
     outcome: dict[str, Refusal | None] = {}
     topic_type = CreateTopicsRequest.CreatableTopic
     for some in by_weight(topics, lambda t: 1 + t.partitions + len(t.configs)):
-        request = CreateTopicsRequest(
+        request = partial(
+            CreateTopicsRequest,
             topics=[
                 topic_type(
                     name=t.name,
@@ -113,7 +115,7 @@ async def create_topics(
             timeout_ms=30_000,
             validate_only=validate_only,
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.topics)
         for answer in response.topics:
             error = kerrors.for_code(answer.error_code) if answer.error_code else None
             if error is None or error is kerrors.TopicAlreadyExistsError:
@@ -129,7 +131,8 @@ async def defaults_of_new_topics(cluster: Cluster, probe: NewTopic) -> dict[str,
     Nothing is created: the site is asked what it would do.
     """
     topic_type = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
+    request = partial(
+        CreateTopicsRequest,
         topics=[
             topic_type(
                 name=probe.name,
@@ -142,7 +145,7 @@ async def defaults_of_new_topics(cluster: Cluster, probe: NewTopic) -> dict[str,
         timeout_ms=30_000,
         validate_only=True,
     )
-    (answer,) = (await cluster.request(request)).topics
+    (answer,) = (await cluster.ask_controller(request, lambda r: r.topics)).topics
     configs = getattr(answer, "configs", None) or []
     return {c.name: c.value for c in configs if c.value is not None}
 
@@ -151,8 +154,8 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], timeout: float =
     """Delete these and wait until no broker that is asked knows them; what is gone already is a success. Raises a refusal."""
     left = sorted(names)
     for some in chunks(left):
-        request = DeleteTopicsRequest(topic_names=some, timeout_ms=30_000, max_version=5)
-        for answer in (await cluster.request(request, timeout=60)).responses:
+        request = partial(DeleteTopicsRequest, topic_names=some, timeout_ms=30_000, max_version=5)
+        for answer in (await cluster.ask_controller(request, lambda r: r.responses)).responses:
             error = kerrors.for_code(answer.error_code) if answer.error_code else None
             if error is not None and error is not kerrors.UnknownTopicOrPartitionError:
                 raise error(answer.name)
@@ -173,7 +176,8 @@ async def create_partitions(
     outcome: dict[str, Refusal | None] = {}
     # How many there are already is not known here: the whole count is more than what is made.
     for some in by_weight(counts.items(), lambda each: each[1]):
-        request = CreatePartitionsRequest(
+        request = partial(
+            CreatePartitionsRequest,
             topics=[
                 CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
                 for name, count in some
@@ -181,7 +185,7 @@ async def create_partitions(
             timeout_ms=30_000,
             validate_only=validate_only,
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.results)
         for answer in response.results:
             outcome[answer.name] = refusal_of(answer)
     return outcome
@@ -194,7 +198,8 @@ async def alter_configs(
     outcome: dict[str, Refusal | None] = {}
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     for some in chunks(changes.items()):
-        request = IncrementalAlterConfigsRequest(
+        request = partial(
+            IncrementalAlterConfigsRequest,
             resources=[
                 resource(
                     resource_type=TOPIC,
@@ -210,7 +215,7 @@ async def alter_configs(
             ],
             validate_only=validate_only,
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.responses)
         for answer in response.responses:
             outcome[answer.resource_name] = refusal_of(answer)
     return outcome

@@ -14,7 +14,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +82,7 @@ class Metadata:
     cluster_id: str
     brokers: list[int]
     topics: dict[str, TopicInfo] = field(default_factory=dict)
+    controller: int = -1
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]
@@ -206,6 +207,7 @@ class Cluster:
         )
         self._manager.cluster.config["allow_auto_create_topics"] = False
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._controller: int | None = None
         self.cluster_id = ""
         self.features: dict[str, int] = {}
         # How much one commit of offsets may put into the log; smaller where the site was found to take less (offsets.py).
@@ -377,7 +379,8 @@ class Cluster:
                 for p in topic.partitions
             }
             found[topic.name] = TopicInfo(topic.name, getattr(topic, "topic_id", None) or NO_ID, partitions, error)
-        return Metadata(response.cluster_id or "", [b.node_id for b in response.brokers], found)
+        brokers = [b.node_id for b in response.brokers]
+        return Metadata(response.cluster_id or "", brokers, found, getattr(response, "controller_id", -1))
 
     async def coordinator(self, kind: int, key: str) -> int:
         """The broker that keeps a group or a transactional id."""
@@ -405,6 +408,27 @@ class Cluster:
 
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
+
+    async def ask_controller(
+        self, request: Callable[[], Any], answers: Callable[[Any], Iterable[Any]], timeout: float = 60.0
+    ) -> Any:
+        """Ask whoever may change the cluster. With KRaft that is any broker, which passes it on. With ZooKeeper it is one of the brokers, and
+        the others refuse what they are asked, whole: it is looked up then, remembered, and followed when it moves."""
+        deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
+        while True:
+            try:
+                response = await self.request(request(), self._controller, timeout=timeout)
+            except kerrors.KafkaError:
+                self._controller = None  # it may be gone for good; whoever tries again asks any broker
+                raise
+            codes = {answer.error_code for answer in answers(response)}
+            if kerrors.NotControllerError.errno not in codes or time.monotonic() > deadline:
+                return response
+            await self.loop.sleep(backoff)
+            backoff = min(LAST_BACKOFF, backoff * 1.6)
+            await self.refresh_brokers()
+            controller = (await self.metadata([])).controller
+            self._controller = controller if controller >= 0 else None
 
     async def ask_coordinator(
         self, kind: int, key: str, request: Callable[[], Any], error_of: Callable[[Any], int], timeout: float = 30.0
