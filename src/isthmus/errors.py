@@ -4,6 +4,7 @@
     ├── UsageError                  exit 2   the command line was wrong
     ├── ConfigError                 exit 3   isthmus.yaml was wrong; carries every mistake at once
     ├── ConnectionFailed            exit 4   a site could not be reached
+    │   └── SiteRefused                      it answers, and refused a request; names request and error
     ├── NotAllowed                  exit 5   a site refused us
     │   ├── AuthenticationFailed             who we are
     │   └── AuthorisationFailed              what we may do; names the missing ACL
@@ -92,6 +93,15 @@ class ConnectionFailed(IsthmusError):
     def __init__(self, message: str, site: str = "") -> None:
         super().__init__(message, site=site)
         self.site = site
+
+
+class SiteRefused(ConnectionFailed):
+    """A site answered, and refused a request: not for want of rights, and its address is right. ``kafka`` is Kafka's name of the error."""
+
+    def __init__(self, message: str, site: str = "", request: str = "", kafka: str = "") -> None:
+        super().__init__(message, site)
+        self.request, self.kafka = request, kafka
+        self.fields.update(request=request, kafka=kafka)
 
 
 class NotAllowed(IsthmusError):

@@ -58,7 +58,7 @@ from isthmus.errors import (
     TakenOver,
     UnknownSchemaIds,
 )
-from isthmus.kafka.cluster import STATE_PREFIX, Cluster
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster, whose
 from isthmus.kafka.fetch import Fetched, Fetcher, FetchProblem
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Loop, Signal
@@ -80,7 +80,7 @@ TRANSACTION_BYTES = 64 << 20
 # The first transaction of a lease is this long at most, and each may be twice as long as the one before, up to the link's
 # commit interval: what was waiting is visible at once, and a long backlog soon pays for few commits.
 FIRST_SECONDS = 0.05
-# A partition's runs of one transaction become one record of the map, a byte or so each: far below a record's limit.
+# A partition's runs of one transaction become records of the map, a byte or so each: bounds what they cost.
 TRANSACTION_RUNS = 200_000
 # A transaction that its owner forgot is aborted by the broker after this long; until then it hides what comes after
 # it from readers of committed records. Long enough for a slow WAN and a busy broker.
@@ -232,8 +232,10 @@ class Copier:
                     await self._loop.sleep(min(1.0, 0.02 * 1.6 ** min(failures, 12)))
                     with contextlib.suppress(kerrors.KafkaError, OSError):
                         await self._target_leaders.refresh()
-                except kerrors.AuthorizationError as refusal:
-                    raise self._target.explain(refusal, "writing to the destination") from None
+                except kerrors.KafkaError as refusal:
+                    raise whose(refusal, self._source, self._target).explain(
+                        refusal, "writing to the destination"
+                    ) from None
         except Fenced:
             # By whom? Whoever has taken the lease over stands in the claim. If that is still us, it was an older task
             # that looked too late, another attempt, or the broker after a long silence: our host may try again.
@@ -580,7 +582,7 @@ class Copier:
             runs = [_runs(one) for one in sent.get(a.target, [])]
             if runs:
                 assert copying.chunk is not None
-                chunks.append(copying.chunk.stage(runs, copying.start, copying.next_offset))
+                chunks += copying.chunk.stage(runs, copying.start, copying.next_offset)
             progress[a.target] = self._progress(a, copying.next_offset).commit()
             records += sum(one.count for one in sent.get(a.target, []))
         for batch in small_batches(chunks):

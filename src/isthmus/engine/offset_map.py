@@ -11,6 +11,8 @@ Invariants:
 - within a chunk, source and target both ascend;
 - a chunk hides every older chunk's runs at or after its own first source offset (an older chunk is one that
   stands earlier in the map topic): after a reset to an earlier position, the last copy is the one meant;
+- what one transaction has to say of a partition is one chunk, or, where that would be too large for a record, several that
+  ascend and stand in this order: the first hides what the whole would hide, each of the others only what lies behind its predecessor;
 - ``next`` of the newest chunk is the position from which copying goes on: the map alone can restore a link's
   progress when the broker has expired it.
 
@@ -39,6 +41,8 @@ _FORMAT = 1
 # A chunk is rewritten by each transaction until it has this many runs: bounds both what a transaction writes
 # for the map (about 200 bytes a partition) and what compaction leaves (some 3 bytes a run).
 CHUNK_RUNS = 64
+# A chunk is one record; larger ones are cut, so that any topic takes them.
+CHUNK_BYTES = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +119,20 @@ class ChunkWriter:
         self._first: int | None = None
         self._staged: tuple[int, Runs] | None = None
 
-    def stage(self, parts: list[Runs], position: int, next_offset: int) -> tuple[bytes, bytes]:
-        """The record to write for runs copied from ``position`` on; ``committed`` or ``forget`` must follow."""
+    def stage(self, parts: list[Runs], position: int, next_offset: int) -> list[tuple[bytes, bytes]]:
+        """The records to write for runs copied from ``position`` on; ``committed`` or ``forget`` must follow."""
         first = position if self._first is None else self._first
         runs = join_runs([*self._committed, *parts])
         self._staged = (first, runs)
-        key = ChunkKey(self._topic, self._partition, self._source_id, first).encode()
-        return key, encode_chunk(runs, first, next_offset, self._target_id)
+        return self._cut(runs, first, next_offset)
+
+    def _cut(self, runs: Runs, first: int, next_offset: int) -> list[tuple[bytes, bytes]]:
+        body = encode_chunk(runs, first, next_offset, self._target_id)
+        if len(body) > CHUNK_BYTES and len(runs) > 1:
+            half = len(runs) // 2
+            behind = int(runs[half, 0])
+            return [*self._cut(runs[:half], first, behind), *self._cut(runs[half:], behind, next_offset)]
+        return [(ChunkKey(self._topic, self._partition, self._source_id, first).encode(), body)]
 
     def committed(self) -> None:
         if self._staged is None:

@@ -129,7 +129,7 @@ async def seen_beyond(
         was, end = progress[key], found[-1][0] + 1
         moved[key] = replace(was, offset=end).commit()
         writer = ChunkWriter(was.source_topic, key[1], was.source_id, was.target_id)
-        chunks.append(writer.stage([np.array(found, np.int64)], was.offset, end))
+        chunks += writer.stage([np.array(found, np.int64)], was.offset, end)
     return moved, chunks
 
 

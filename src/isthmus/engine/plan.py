@@ -56,7 +56,7 @@ from isthmus.kafka.admin import (
     topic_configs,
     wait_for_topics,
 )
-from isthmus.kafka.cluster import STATE_PREFIX, Cluster, TopicInfo
+from isthmus.kafka.cluster import STATE_PREFIX, Cluster, TopicInfo, whose
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Loop, Signal
 from isthmus.kafka.offsets import (
@@ -130,11 +130,10 @@ class Planner:
                 # Another planner came in between, or an answer was lost: only looking again tells what is written.
                 lasting = isinstance(trouble, kerrors.KafkaError) and not isinstance(trouble, PASSING)
                 if lasting or time.monotonic() > deadline:
-                    site = self.target if self.source.cluster_id else self.source
-                    error = (
-                        trouble if isinstance(trouble, kerrors.KafkaError) else kerrors.KafkaTimeoutError(str(trouble))
-                    )
-                    raise site.explain(error, "dealing out a lease") from trouble
+                    error = trouble.cause if isinstance(trouble, Interrupted) else trouble
+                    if not isinstance(error, kerrors.KafkaError):
+                        error = kerrors.KafkaTimeoutError(str(trouble))
+                    raise whose(error, self.source, self.target).explain(error, "dealing out a lease") from trouble
                 time.sleep(random.uniform(0, AGAIN_SECONDS))
 
     async def _read_control(self) -> Control:
@@ -370,7 +369,7 @@ class Planner:
                 if latest:
                     nothing = np.empty((0, 3), np.int64)
                     chunk = ChunkWriter(a.topic, a.partition, a.source_id, a.target_id)
-                    chunks.append(chunk.stage([nothing], start, start))
+                    chunks += chunk.stage([nothing], start, start)
         # A topic that is gone cannot hold progress; its task reports it by its absence.
         write = {key: value for key, value in write.items() if key[0] in existing}
         if not claim.started:

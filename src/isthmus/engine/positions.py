@@ -19,9 +19,6 @@ from isthmus.engine.state import Claim, Progress
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import Committed, Partition
 
-# A chunk of the map of this many runs is a record of some dozens of kilobytes.
-CHUNK_RUNS = 20_000
-
 Chunk = tuple[bytes, bytes]
 
 
@@ -48,11 +45,5 @@ async def set_positions(
 
 def map_chunks(progress: Progress, partition: int, runs: Runs, first: int) -> list[Chunk]:
     """Runs as records of a link's map, that hide what the map knew from source offset ``first`` on."""
-    found = []
-    for start in range(0, max(1, len(runs)), CHUNK_RUNS):
-        some = np.ascontiguousarray(runs[start : start + CHUNK_RUNS])
-        begins = int(some[0, 0]) if start else first
-        after = int(runs[start + CHUNK_RUNS, 0]) if start + CHUNK_RUNS < len(runs) else progress.offset
-        writer = ChunkWriter(progress.source_topic, partition, progress.source_id, progress.target_id)
-        found.append(writer.stage([some], begins, after))
-    return found
+    writer = ChunkWriter(progress.source_topic, partition, progress.source_id, progress.target_id)
+    return writer.stage([np.ascontiguousarray(runs)], first, progress.offset)

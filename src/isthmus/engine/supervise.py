@@ -214,11 +214,15 @@ class LinkRun:
         self._troubled = trouble
         complete = bool(now.topics) or not trouble
         self._unreachable_since = 0.0 if complete else (self._unreachable_since or time.monotonic())
+        said = set()  # what is wrong with a whole topic is one line, however many partitions it has
         for partition in now.faults:
             key = (partition.topic, partition.partition, partition.fault)
             if key not in self._told:
                 self._told.add(key)
-                self.say(Event(self.job.link.name, "error", f"{partition.fault}: {partition.message}"))
+                words = f"{partition.fault}: {partition.message}"
+                if words not in said:
+                    said.add(words)
+                    self.say(Event(self.job.link.name, "error", words))
         if complete:
             self._deal_if_useful(now)
             if self.goal is None:

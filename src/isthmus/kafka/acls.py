@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 import kafka.errors as kerrors
 from kafka.protocol.admin import (
@@ -81,7 +82,8 @@ async def create_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
     """Create ACLs; one that exists already is a success."""
     outcome: dict[Acl, Refusal | None] = {}
     for some in chunks(acls, ACLS_A_REQUEST):
-        request = CreateAclsRequest(
+        request = partial(
+            CreateAclsRequest,
             creations=[
                 CreateAclsRequest.AclCreation(
                     resource_type=_KIND_CODES[acl.kind],
@@ -93,9 +95,9 @@ async def create_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
                     permission_type=_PERMISSION_CODES[acl.permission],
                 )
                 for acl in some
-            ]
+            ],
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.results)
         for acl, answer in zip(some, response.results, strict=True):
             outcome[acl] = refusal_of(answer)
     return outcome
@@ -105,7 +107,8 @@ async def delete_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
     """Delete exactly these ACLs; one that is gone already is a success."""
     outcome: dict[Acl, Refusal | None] = {}
     for some in chunks(acls, ACLS_A_REQUEST):
-        request = DeleteAclsRequest(
+        request = partial(
+            DeleteAclsRequest,
             filters=[
                 DeleteAclsRequest.DeleteAclsFilter(
                     resource_type_filter=_KIND_CODES[acl.kind],
@@ -117,9 +120,9 @@ async def delete_acls(cluster: Cluster, acls: Iterable[Acl]) -> dict[Acl, Refusa
                     permission_type=_PERMISSION_CODES[acl.permission],
                 )
                 for acl in some
-            ]
+            ],
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.filter_results)
         for acl, answer in zip(some, response.filter_results, strict=True):
             refusals = [refusal_of(answer), *(refusal_of(match) for match in answer.matching_acls)]
             outcome[acl] = next((why for why in refusals if why is not None), None)

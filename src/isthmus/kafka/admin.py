@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import kafka.errors as kerrors
 from kafka.protocol.admin import (
@@ -25,6 +26,10 @@ SET_ON_TOPIC = 1
 SET, UNSET = 0, 1
 # A broker takes seconds for a request that names thousands of topics; smaller ones keep it answering others.
 TOPICS_A_REQUEST = 200
+# A controller writes what one request makes as one operation, and refuses it whole above 10,000 records: one a partition, a topic, a setting.
+RECORDS_A_REQUEST = 5_000
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(slots=True, frozen=True)
@@ -73,14 +78,30 @@ def chunks(items: Iterable[Any], size: int = TOPICS_A_REQUEST) -> Iterable[list[
         yield every[start : start + size]
 
 
+def by_weight(items: Iterable[_Item], weight: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    """Cut so that no request has more topics, or makes more records, than one may; what is too much by itself goes alone."""
+    some: list[_Item] = []
+    records = 0
+    for item in items:
+        its = weight(item)
+        if some and (len(some) == TOPICS_A_REQUEST or records + its > RECORDS_A_REQUEST):
+            yield some
+            some, records = [], 0
+        some.append(item)
+        records += its
+    if some:
+        yield some
+
+
 async def create_topics(
     cluster: Cluster, topics: list[NewTopic], validate_only: bool = False
 ) -> dict[str, Refusal | None]:
     """Create what is missing; a topic that exists already is a success. ``validate_only`` only asks whether it would be."""
     outcome: dict[str, Refusal | None] = {}
     topic_type = CreateTopicsRequest.CreatableTopic
-    for some in chunks(topics):
-        request = CreateTopicsRequest(
+    for some in by_weight(topics, lambda t: 1 + t.partitions + len(t.configs)):
+        request = partial(
+            CreateTopicsRequest,
             topics=[
                 topic_type(
                     name=t.name,
@@ -94,7 +115,7 @@ async def create_topics(
             timeout_ms=30_000,
             validate_only=validate_only,
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.topics)
         for answer in response.topics:
             error = kerrors.for_code(answer.error_code) if answer.error_code else None
             if error is None or error is kerrors.TopicAlreadyExistsError:
@@ -110,7 +131,8 @@ async def defaults_of_new_topics(cluster: Cluster, probe: NewTopic) -> dict[str,
     Nothing is created: the site is asked what it would do.
     """
     topic_type = CreateTopicsRequest.CreatableTopic
-    request = CreateTopicsRequest(
+    request = partial(
+        CreateTopicsRequest,
         topics=[
             topic_type(
                 name=probe.name,
@@ -123,7 +145,7 @@ async def defaults_of_new_topics(cluster: Cluster, probe: NewTopic) -> dict[str,
         timeout_ms=30_000,
         validate_only=True,
     )
-    (answer,) = (await cluster.request(request)).topics
+    (answer,) = (await cluster.ask_controller(request, lambda r: r.topics)).topics
     configs = getattr(answer, "configs", None) or []
     return {c.name: c.value for c in configs if c.value is not None}
 
@@ -132,8 +154,8 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], timeout: float =
     """Delete these and wait until no broker that is asked knows them; what is gone already is a success. Raises a refusal."""
     left = sorted(names)
     for some in chunks(left):
-        request = DeleteTopicsRequest(topic_names=some, timeout_ms=30_000, max_version=5)
-        for answer in (await cluster.request(request, timeout=60)).responses:
+        request = partial(DeleteTopicsRequest, topic_names=some, timeout_ms=30_000, max_version=5)
+        for answer in (await cluster.ask_controller(request, lambda r: r.responses)).responses:
             error = kerrors.for_code(answer.error_code) if answer.error_code else None
             if error is not None and error is not kerrors.UnknownTopicOrPartitionError:
                 raise error(answer.name)
@@ -152,8 +174,10 @@ async def create_partitions(
 ) -> dict[str, Refusal | None]:
     """Grow topics to so many partitions; ``validate_only`` only asks whether that would be done."""
     outcome: dict[str, Refusal | None] = {}
-    for some in chunks(counts.items()):
-        request = CreatePartitionsRequest(
+    # How many there are already is not known here: the whole count is more than what is made.
+    for some in by_weight(counts.items(), lambda each: each[1]):
+        request = partial(
+            CreatePartitionsRequest,
             topics=[
                 CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=None)
                 for name, count in some
@@ -161,7 +185,7 @@ async def create_partitions(
             timeout_ms=30_000,
             validate_only=validate_only,
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.results)
         for answer in response.results:
             outcome[answer.name] = refusal_of(answer)
     return outcome
@@ -174,7 +198,8 @@ async def alter_configs(
     outcome: dict[str, Refusal | None] = {}
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
     for some in chunks(changes.items()):
-        request = IncrementalAlterConfigsRequest(
+        request = partial(
+            IncrementalAlterConfigsRequest,
             resources=[
                 resource(
                     resource_type=TOPIC,
@@ -190,7 +215,7 @@ async def alter_configs(
             ],
             validate_only=validate_only,
         )
-        response = await cluster.request(request, timeout=60)
+        response = await cluster.ask_controller(request, lambda r: r.responses)
         for answer in response.responses:
             outcome[answer.resource_name] = refusal_of(answer)
     return outcome

@@ -3,6 +3,7 @@
 Invariants:
 - an error of kafka-python never leaves this room for another: ``connect`` and the admin calls turn it into
   a class of ``isthmus.errors`` that names the site and says what to do;
+- an error that a request met knows its site (``whose``); one that a broker answered knows its request too (``refused``);
 - metadata is asked for by name and never creates a topic.
 """
 
@@ -13,7 +14,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,14 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, 
 
 from isthmus import __version__
 from isthmus.config import Sasl, Site
-from isthmus.errors import AuthenticationFailed, AuthorisationFailed, ClusterChanged, ConnectionFailed, IsthmusError
+from isthmus.errors import (
+    AuthenticationFailed,
+    AuthorisationFailed,
+    ClusterChanged,
+    ConnectionFailed,
+    IsthmusError,
+    SiteRefused,
+)
 from isthmus.kafka.loop import Loop
 from isthmus.kafka.transport import FrameConnection, TcpTransport, TlsTransport
 
@@ -36,6 +44,16 @@ if not os.environ.get("ISTHMUS_DEBUG"):
 
 NO_ID = uuid.UUID(int=0)
 GROUP, TRANSACTION = 0, 1
+# Answers of brokers that tell of a line, not of what was asked.
+LIKE_A_LOST_ANSWER = (kerrors.RequestTimedOutError, kerrors.NetworkExceptionError)
+# How brokers refuse what would not fit in one batch of a log.
+TOO_LARGE = (
+    kerrors.InvalidCommitOffsetSizeError,
+    kerrors.MessageSizeTooLargeError,
+    kerrors.RecordListTooLargeError,
+)
+# A quarter of Kafka's default limit of a batch.
+COMMIT_BYTES = 256 << 10
 # Backing off between attempts: from a loopback's pace to a pace that spares a broker in trouble.
 FIRST_BACKOFF, LAST_BACKOFF = 0.02, 1.0
 
@@ -64,6 +82,7 @@ class Metadata:
     cluster_id: str
     brokers: list[int]
     topics: dict[str, TopicInfo] = field(default_factory=dict)
+    controller: int = -1
 
 
 class _Token(AbstractTokenProvider):  # type: ignore[misc]
@@ -188,8 +207,11 @@ class Cluster:
         )
         self._manager.cluster.config["allow_auto_create_topics"] = False
         self._coordinators: dict[tuple[int, str], int] = {}
+        self._controller: int | None = None
         self.cluster_id = ""
         self.features: dict[str, int] = {}
+        # How much one commit of offsets may put into the log; smaller where the site was found to take less (offsets.py).
+        self.commit_bytes = COMMIT_BYTES
 
     # -- connecting ---------------------------------------------------------------------------------------
 
@@ -250,12 +272,35 @@ class Cluster:
             return AuthorisationFailed(
                 f"site {site}: not authorised{what} ({type(cause).__name__}); grant {needed}", site=site, needed=needed
             )
+        if isinstance(cause, kerrors.BrokerResponseError) and not isinstance(cause, LIKE_A_LOST_ANSWER):
+            return self._refusal(cause, what)
         reason = str(cause) or type(cause).__name__
         return ConnectionFailed(
             f"site {site}: cannot reach {where}{what}: {reason}; is the site up, and are "
             f"sites.{site}.bootstrap and tls right?",
             site=site,
         )
+
+    def _refusal(self, error: Exception, what: str) -> SiteRefused:
+        """The site answers, so its address is right: what it refused, with which error, and what may help."""
+        site, request = self.site.name, getattr(error, "request", "a request")
+        name = kind_of(type(error))
+        of = f" ({words[:200]})" if (words := ", ".join(str(each) for each in error.args)) else ""
+        if isinstance(error, kerrors.UnsupportedVersionError):
+            cure = "it is too old, or no whole Kafka, for what was asked: see `isthmus config check --live`"
+        elif isinstance(error, TOO_LARGE):
+            cure = "raise message.max.bytes of its brokers, and max.message.bytes of __consumer_offsets if it is set"
+        elif isinstance(error, kerrors.RetriableError):
+            cure = "its brokers are not ready for it (one down, or starting?): look at them, then try again"
+        else:
+            cure = "the logs of its brokers say more"
+        return SiteRefused(f"site {site}: it refused {request}{what} with {name}{of}; {cure}", site, request, name)
+
+    def refused(self, answer: Any, code: int, words: str = "") -> kerrors.KafkaError:
+        """The error that an answer of this site names; it knows site and request."""
+        error = kerrors.for_code(code)(words) if words else kerrors.for_code(code)()
+        error.site, error.request = self.site.name, type(answer).__name__.removesuffix("Response")
+        return error
 
     def close(self) -> None:
         self._manager.close()
@@ -281,7 +326,11 @@ class Cluster:
         return future
 
     async def request(self, request: Any, node: int | None = None, timeout: float | None = None) -> Any:
-        return await self.send(request, node, timeout)
+        try:
+            return await self.send(request, node, timeout)
+        except kerrors.KafkaError as error:
+            error.site, error.request = self.site.name, type(request).__name__.removesuffix("Request")
+            raise
 
     def supports(self, request_class: Any, version: int) -> bool:
         """Whether both we and the brokers speak this version of a request."""
@@ -330,7 +379,8 @@ class Cluster:
                 for p in topic.partitions
             }
             found[topic.name] = TopicInfo(topic.name, getattr(topic, "topic_id", None) or NO_ID, partitions, error)
-        return Metadata(response.cluster_id or "", [b.node_id for b in response.brokers], found)
+        brokers = [b.node_id for b in response.brokers]
+        return Metadata(response.cluster_id or "", brokers, found, getattr(response, "controller_id", -1))
 
     async def coordinator(self, kind: int, key: str) -> int:
         """The broker that keeps a group or a transactional id."""
@@ -343,7 +393,9 @@ class Cluster:
             else:
                 answer = await self.request(FindCoordinatorRequest(key=key, key_type=kind, max_version=3))
             if answer.error_code:
-                raise kerrors.for_code(answer.error_code)(key)
+                error = kerrors.for_code(answer.error_code)(key)
+                error.site, error.request = self.site.name, "FindCoordinator"
+                raise error
             self._coordinators[kind, key] = answer.node_id
         return self._coordinators[kind, key]
 
@@ -356,6 +408,27 @@ class Cluster:
 
     def forget_coordinator(self, kind: int, key: str) -> None:
         self._coordinators.pop((kind, key), None)
+
+    async def ask_controller(
+        self, request: Callable[[], Any], answers: Callable[[Any], Iterable[Any]], timeout: float = 60.0
+    ) -> Any:
+        """Ask whoever may change the cluster. With KRaft that is any broker, which passes it on. With ZooKeeper it is one of the brokers, and
+        the others refuse what they are asked, whole: it is looked up then, remembered, and followed when it moves."""
+        deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
+        while True:
+            try:
+                response = await self.request(request(), self._controller, timeout=timeout)
+            except kerrors.KafkaError:
+                self._controller = None  # it may be gone for good; whoever tries again asks any broker
+                raise
+            codes = {answer.error_code for answer in answers(response)}
+            if kerrors.NotControllerError.errno not in codes or time.monotonic() > deadline:
+                return response
+            await self.loop.sleep(backoff)
+            backoff = min(LAST_BACKOFF, backoff * 1.6)
+            await self.refresh_brokers()
+            controller = (await self.metadata([])).controller
+            self._controller = controller if controller >= 0 else None
 
     async def ask_coordinator(
         self, kind: int, key: str, request: Callable[[], Any], error_of: Callable[[Any], int], timeout: float = 30.0
@@ -370,7 +443,7 @@ class Cluster:
                 problem = kerrors.for_code(code) if code else None
                 if problem is None or not issubclass(problem, kerrors.RetriableError):
                     return response
-                error: Exception = problem(key)
+                error: Exception = self.refused(response, code, key)
             except kerrors.RetriableError as caught:
                 error = caught
             except kerrors.UnknownBrokerIdError as caught:
@@ -381,6 +454,17 @@ class Cluster:
                 self.forget_coordinator(kind, key)
             await self.loop.sleep(backoff)
             backoff = min(LAST_BACKOFF, backoff * 1.6)
+
+
+def whose(error: BaseException, *clusters: Cluster) -> Cluster:
+    """Of which of these sites an error tells; of the last, if it does not say."""
+    site = getattr(error, "site", None)
+    return next((cluster for cluster in clusters if cluster.site.name == site), clusters[-1])
+
+
+def kind_of(error: type[BaseException]) -> str:
+    """Kafka's own name of an error, as brokers and their documents write it."""
+    return str(getattr(error, "message", "") or error.__name__)
 
 
 # Everything a link keeps at its destination (topics, group, transactional ids) is named with this prefix.

@@ -23,8 +23,8 @@ from kafka.protocol.admin import DeleteGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, Cluster
-from isthmus.kafka.offsets import Committed, Partition, offset_commit
+from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, TOO_LARGE, Cluster
+from isthmus.kafka.offsets import Committed, Partition, halves, offset_commit, pieces
 
 # Names in one FindCoordinator, groups in one OffsetFetch: an answer of some 100 KB, which a broker makes in milliseconds.
 GROUPS_A_REQUEST = 200
@@ -118,7 +118,32 @@ async def commit_offsets_of_groups(
     cluster: Cluster, wanted: Mapping[str, Mapping[Partition, Committed]], timeout: float = 60.0
 ) -> dict[str, dict[Partition, Error] | Error]:
     """Commit for groups without members: for each group what was refused, by partition, or why all of it was."""
+    waiting = {group: deque(pieces(group, its, cluster.commit_bytes)) for group, its in wanted.items() if its}
+    refused: dict[str, dict[Partition, Error]] = {group: {} for group in waiting}
+    while waiting:
+        some = {group: its.popleft() for group, its in waiting.items()}
+        answers = await _commit_once(cluster, some, timeout)
+        for group, answer in answers.items():
+            piece = some[group]
+            if isinstance(answer, dict):
+                refused[group] |= answer
+            elif issubclass(answer, (*TOO_LARGE, kerrors.UnknownError)) and len(piece) > 1:
+                waiting[group].extendleft(reversed(halves(piece)))
+            else:
+                refused[group] |= dict.fromkeys(piece, answer)
+        waiting = {group: its for group, its in waiting.items() if its}
+    return {group: _summed(wanted[group], its) for group, its in refused.items()}
 
+
+def _summed(wanted: Mapping[Partition, Committed], refused: dict[Partition, Error]) -> dict[Partition, Error] | Error:
+    """What concerns the group or its coordinator stands with each partition."""
+    kinds = set(refused.values())
+    return kinds.pop() if len(kinds) == 1 and len(refused) == len(wanted) else refused
+
+
+async def _commit_once(
+    cluster: Cluster, wanted: Mapping[str, Mapping[Partition, Committed]], timeout: float
+) -> dict[str, dict[Partition, Error] | Error]:
     def request(names: Sequence[str]) -> Any:
         return offset_commit(names[0], wanted[names[0]])
 
@@ -129,13 +154,9 @@ async def commit_offsets_of_groups(
             for p in t.partitions
             if p.error_code
         }
-        kinds = set(refused.values())
-        # What concerns the group or its coordinator stands with each partition.
-        if len(kinds) == 1 and len(refused) == len(wanted[names[0]]):
-            return {names[0]: kinds.pop()}
-        return {names[0]: refused}
+        return {names[0]: _summed(wanted[names[0]], refused)}
 
-    return await _ask_coordinators(cluster, [g for g, o in wanted.items() if o], 1, request, read, timeout)
+    return await _ask_coordinators(cluster, list(wanted), 1, request, read, timeout)
 
 
 async def delete_groups(cluster: Cluster, groups: Iterable[str], timeout: float = 30.0) -> dict[str, Error | None]:

@@ -1,20 +1,27 @@
-"""Log ends and group offsets, of many partitions at a time; each partition's error is a value."""
+"""Log ends and group offsets, of many partitions at a time; each partition's error is a value.
+
+A commit is cut into requests by bytes: a broker writes what one request commits as one batch of its log of offsets, and refuses it whole when that is
+too large. Where cutting is not enough, the site has a smaller limit than most: it is found by halving, and remembered.
+"""
 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import kafka.errors as kerrors
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 
-from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, Cluster
+from isthmus.kafka.cluster import FIRST_BACKOFF, GROUP, LAST_BACKOFF, TOO_LARGE, Cluster
 
 Partition = tuple[str, int]
 EARLIEST, LATEST = -2, -1
+# What a committed offset costs in the broker's log beside the names of its group and topic and its metadata.
+COMMITTED_BYTES = 96
 
 
 @dataclass(slots=True, frozen=True)
@@ -158,7 +165,7 @@ async def group_offsets(
     response = await cluster.ask_coordinator(GROUP, group, request, error_of, timeout)
     body = answer(response)
     if body.error_code:
-        raise kerrors.for_code(body.error_code)(group)
+        raise cluster.refused(response, body.error_code, group)
     return {
         (t.name, p.partition_index): Committed(p.committed_offset, p.metadata or "")
         for t in body.topics
@@ -199,17 +206,63 @@ async def commit_group_offsets(cluster: Cluster, group: str, offsets: Mapping[Pa
     if not offsets:
         return
 
-    def request() -> Any:
-        return offset_commit(group, offsets)
+    await commit_in_pieces(cluster, group, offsets, partial(offset_commit, group))
+
+
+async def commit_in_pieces(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[Partition, Committed],
+    request: Callable[[Mapping[Partition, Committed]], Any],
+) -> None:
+    """Commit all of these, in their order, by as many requests as it takes; raises what the site refuses."""
 
     def error_of(response: Any) -> int:
         return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
 
-    raise_refusal(await cluster.ask_coordinator(GROUP, group, request, error_of))
+    limit = cluster.commit_bytes
+    waiting = deque(pieces(group, offsets, limit))
+    while waiting:
+        piece = waiting.popleft()
+        response = await cluster.ask_coordinator(GROUP, group, partial(request, piece), error_of)
+        try:
+            _raise_refusal(cluster, response)
+        except (*TOO_LARGE, kerrors.UnknownError):  # of newer brokers: their coordinator has no name for it
+            if len(piece) == 1:
+                cluster.commit_bytes = limit  # its size was not what is wrong
+                raise
+            # Nothing of it was written: a request is one batch, or none.
+            cluster.commit_bytes = sum(_cost(group, *each) for each in piece.items()) // 2
+            rest = {key: value for some in (piece, *waiting) for key, value in some.items()}
+            waiting = deque(pieces(group, rest, cluster.commit_bytes))
 
 
-def raise_refusal(response: Any) -> None:
+def pieces(group: str, offsets: Mapping[Partition, Committed], limit: int) -> Iterator[dict[Partition, Committed]]:
+    """These offsets, cut so that each piece costs the broker's log so many bytes at most."""
+    some: dict[Partition, Committed] = {}
+    size = 0
+    for key, value in offsets.items():
+        cost = _cost(group, key, value)
+        if some and size + cost > limit:
+            yield some
+            some, size = {}, 0
+        some[key] = value
+        size += cost
+    if some:
+        yield some
+
+
+def halves(piece: Mapping[Partition, Committed]) -> list[dict[Partition, Committed]]:
+    every = list(piece.items())
+    return [dict(every[: len(every) // 2]), dict(every[len(every) // 2 :])]
+
+
+def _cost(group: str, key: Partition, value: Committed) -> int:
+    return COMMITTED_BYTES + len(group.encode()) + len(key[0]) + len(value.metadata.encode())
+
+
+def _raise_refusal(cluster: Cluster, response: Any) -> None:
     """Raise the error of an answer to a commit; its words are the topics that have it."""
     codes = {t.name: p.error_code for t in response.topics for p in t.partitions if p.error_code}
     for code in codes.values():
-        raise kerrors.for_code(code)(", ".join(sorted(name for name, its in codes.items() if its == code)))
+        raise cluster.refused(response, code, ", ".join(sorted(name for name, its in codes.items() if its == code)))

@@ -33,18 +33,20 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 
-from isthmus.kafka.cluster import GROUP, TRANSACTION, Cluster
+from isthmus.kafka.cluster import TOO_LARGE, TRANSACTION, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal, gather
-from isthmus.kafka.offsets import Committed, Partition, by_topic, raise_refusal
+from isthmus.kafka.offsets import Committed, Partition, by_topic, commit_in_pieces
 from isthmus.kafka.window import Window
 from isthmus.records import Outgoing, stamp
 from isthmus.records.model import Longs
 
 # More requests than this on one connection only fill the broker's queue.
 REQUESTS_IN_FLIGHT = 8
-# Half of Kafka's default limit of a batch: leaves room for what a record costs beside key and value.
-SMALL_BATCH_BYTES = 512 << 10
+# Far below Kafka's default limit of a batch: sites with a smaller one take it too.
+SMALL_BATCH_BYTES = 48 << 10
+# What a record costs beside key and value.
+RECORD_BYTES = 24
 # What may be on its way at most, however much the line carries.
 WINDOW_BYTES = 16 << 20
 _MAX_SEQUENCE = 0x7FFFFFFF
@@ -52,6 +54,16 @@ _FENCED = (
     kerrors.ProducerFencedError,
     kerrors.InvalidProducerEpochError,
     kerrors.InvalidProducerIdMappingError,
+)
+# What a transaction would meet again, however often it is begun anew.
+_LASTING = (
+    *TOO_LARGE,
+    kerrors.AuthorizationError,
+    kerrors.OffsetMetadataTooLargeError,
+    kerrors.UnsupportedVersionError,
+    kerrors.InvalidGroupIdError,
+    kerrors.UnknownMemberIdError,
+    kerrors.IllegalGenerationError,
 )
 
 
@@ -68,7 +80,9 @@ class Refused(Exception):
 
 
 class Interrupted(Exception):
-    """The transaction cannot go on (a broker died, a leader moved); start again from what is committed."""
+    """The transaction cannot go on (a broker died, a leader moved); start again from what is committed. ``cause`` is what a request met."""
+
+    cause: Exception | None = None
 
 
 @dataclass(slots=True)
@@ -159,7 +173,7 @@ class Producer:
             TRANSACTION, writer.transactional_id, request, lambda r: r.error_code, timeout
         )
         if response.error_code:
-            raise kerrors.for_code(response.error_code)(writer.transactional_id)
+            raise self._cluster.refused(response, response.error_code, writer.transactional_id)
         writer.id, writer.epoch = response.producer_id, response.producer_epoch
 
     @property
@@ -424,8 +438,12 @@ class Producer:
         """What an error met outside of a batch means for the transaction."""
         if isinstance(error, _FENCED):
             return Fenced(type(error).__name__)
-        passing = isinstance(error, (kerrors.KafkaError, OSError)) and not isinstance(error, kerrors.AuthorizationError)
-        return Interrupted(f"{doing}: {error}") if passing else error
+        passing = isinstance(error, (kerrors.KafkaError, OSError)) and not isinstance(error, _LASTING)
+        if not passing:
+            return error
+        problem = Interrupted(f"{doing}: {error}")
+        problem.cause = error
+        return problem
 
     async def _enlist(self, partitions: list[Partition], generation: int) -> None:
         await self._add_partitions(self._writer, partitions)
@@ -462,7 +480,7 @@ class Producer:
         )
         code = error_of(response)
         if code:
-            raise kerrors.for_code(code)(writer.transactional_id)
+            raise self._cluster.refused(response, code, writer.transactional_id)
 
     async def _add_group(self, writer: _Writer, group: str) -> None:
         """AddOffsetsToTxn, likewise."""
@@ -479,7 +497,7 @@ class Producer:
             lambda r: r.error_code,
         )
         if response.error_code:
-            raise kerrors.for_code(response.error_code)(group)
+            raise self._cluster.refused(response, response.error_code, group)
 
     # -- orphans ------------------------------------------------------------------------------------------
 
@@ -510,7 +528,7 @@ class Producer:
                 TRANSACTION, writer.transactional_id, request, lambda r: r.error_code, timeout=60
             )
             if response.error_code:
-                raise kerrors.for_code(response.error_code)(writer.transactional_id)
+                raise self._cluster.refused(response, response.error_code, writer.transactional_id)
 
     # -- committing ---------------------------------------------------------------------------------------
 
@@ -533,7 +551,7 @@ class Producer:
             self._group_enlisted = True
         topic_type = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
 
-        def request() -> Any:
+        def request(some: Mapping[Partition, Committed]) -> Any:
             return TxnOffsetCommitRequest(
                 transactional_id=writer.transactional_id,
                 group_id=group,
@@ -548,22 +566,19 @@ class Producer:
                         partitions=[
                             topic_type.TxnOffsetCommitRequestPartition(
                                 partition_index=p,
-                                committed_offset=progress[topic, p].offset,
+                                committed_offset=some[topic, p].offset,
                                 committed_leader_epoch=-1,
-                                committed_metadata=progress[topic, p].metadata,
+                                committed_metadata=some[topic, p].metadata,
                             )
                             for p in ids
                         ],
                     )
-                    for topic, ids in by_topic(progress).items()
+                    for topic, ids in by_topic(some).items()
                 ],
                 max_version=5 if self._modern else 4,
             )
 
-        def error_of(response: Any) -> int:
-            return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
-
-        raise_refusal(await self._cluster.ask_coordinator(GROUP, group, request, error_of))
+        await commit_in_pieces(self._cluster, group, progress, request)
 
     async def _end(self) -> None:
         writer = self._writer
@@ -583,7 +598,7 @@ class Producer:
             error = kerrors.for_code(response.error_code)
             if error in (kerrors.NotCoordinatorError, kerrors.CoordinatorNotAvailableError):
                 self._cluster.forget_coordinator(TRANSACTION, writer.transactional_id)
-            raise error(writer.transactional_id)
+            raise self._cluster.refused(response, response.error_code, writer.transactional_id)
         if self._modern and response.producer_id >= 0:
             writer.id, writer.epoch = response.producer_id, response.producer_epoch
             writer.sequences.clear()
@@ -595,7 +610,7 @@ def small_batches(records: list[tuple[bytes, bytes | None]]) -> Iterator[Outgoin
     some: list[tuple[bytes, bytes | None]] = []
     size = 0
     for key, value in records:
-        cost = len(key) + len(value or b"")
+        cost = RECORD_BYTES + len(key) + len(value or b"")
         if some and size + cost > SMALL_BATCH_BYTES:
             yield small_batch(some)
             some, size = [], 0

@@ -40,11 +40,11 @@ def test_by_map(pairs: list[tuple[int, int]], data: st.DataObject) -> None:
     ids = {("t", 0): (uuid.UUID(int=1), uuid.UUID(int=2))}
     writer = ChunkWriter("t", 0, *ids["t", 0])
     runs = [np.array([[s, t, 1]], np.int64) for s, t in pairs]
-    records: list[tuple[bytes | None, bytes | None]] = [writer.stage(runs, 0, pairs[-1][0] + 1)]
+    records: list[tuple[bytes | None, bytes | None]] = [*writer.stage(runs, 0, pairs[-1][0] + 1)]
     # Copies of the same partition in another topic, and of another topic of the same name, say nothing of this one.
     for strange in ((uuid.UUID(int=1), uuid.UUID(int=9)), (uuid.UUID(int=8), uuid.UUID(int=2))):
         other = ChunkWriter("t", 0, *strange)
-        records.append(other.stage([np.array([[0, 0, 1000]], np.int64)], 0, 1000))
+        records.extend(other.stage([np.array([[0, 0, 1000]], np.int64)], 0, 1000))
     known = maps_between(records, ids)["t", 0]
     offsets = list(range(pairs[-1][0] + 3))
     end = pairs[-1][1] + data.draw(st.integers(1, 5))

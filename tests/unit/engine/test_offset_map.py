@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isthmus.engine.offset_map import (
+    CHUNK_BYTES,
     CHUNK_RUNS,
     ChunkKey,
     ChunkWriter,
@@ -73,7 +74,7 @@ def test_every_offset_is_found_where_it_was_put(transactions):
             continue
         retry = None
         if parts:
-            log.append(writer.stage(parts, start, position))
+            log.extend(writer.stage(parts, start, position))
             writer.committed()
         for kept, base in batches:
             for index, offset in enumerate(kept):
@@ -120,7 +121,7 @@ def test_a_chunk_is_closed_when_it_is_long():
     writer = ChunkWriter("t", 0, SOURCE, TARGET)
     keys = set()
     for number in range(3 * CHUNK_RUNS):
-        key, _ = writer.stage([np.array([[number, 2 * number, 1]])], number, number + 1)
+        ((key, _),) = writer.stage([np.array([[number, 2 * number, 1]])], number, number + 1)
         writer.committed()
         keys.add(key)
     assert len(keys) == 3
@@ -128,9 +129,9 @@ def test_a_chunk_is_closed_when_it_is_long():
 
 def test_a_reset_to_an_earlier_offset_means_the_last_copy():
     first = ChunkWriter("t", 0, SOURCE, TARGET)
-    log = [first.stage([np.array([[0, 0, 100]])], 0, 100)]
+    log = first.stage([np.array([[0, 0, 100]])], 0, 100)
     again = ChunkWriter("t", 0, SOURCE, TARGET)
-    log.append(again.stage([np.array([[40, 101, 60]])], 40, 100))
+    log.extend(again.stage([np.array([[40, 101, 60]])], 40, 100))
     found = build_maps(log)["t", 0]
     assert [found.translate(o).offset for o in (0, 39, 40, 99, 100)] == [0, 39, 101, 160, 161]
     assert found.next_offset == 100
@@ -138,9 +139,9 @@ def test_a_reset_to_an_earlier_offset_means_the_last_copy():
 
 def test_a_recreated_source_topic_starts_its_own_map():
     old = ChunkWriter("t", 0, SOURCE, TARGET)
-    log = [old.stage([np.array([[0, 0, 100]])], 0, 100)]
+    log = old.stage([np.array([[0, 0, 100]])], 0, 100)
     new = ChunkWriter("t", 0, uuid.UUID(int=9), TARGET)
-    log.append(new.stage([np.array([[0, 101, 7]])], 0, 7))
+    log.extend(new.stage([np.array([[0, 101, 7]])], 0, 7))
     found = build_maps(log)["t", 0]
     assert found.source_id == uuid.UUID(int=9)
     assert found.translate(3).offset == 104
@@ -149,7 +150,7 @@ def test_a_recreated_source_topic_starts_its_own_map():
 
 def test_deleted_chunks_are_gone():
     writer = ChunkWriter("t", 0, SOURCE, TARGET)
-    key, value = writer.stage([np.array([[0, 0, 1]])], 0, 1)
+    ((key, value),) = writer.stage([np.array([[0, 0, 1]])], 0, 1)
     assert build_maps([(key, value), (key, None)]) == {}
 
 
@@ -161,3 +162,29 @@ def test_topics_may_contain_anything_kafka_allows_and_slashes_too():
 def test_a_newer_form_is_refused_by_name():
     with pytest.raises(ValueError, match="form 9"):
         decode_chunk(b"\x09" + bytes(60))
+
+
+def test_what_is_too_large_for_a_record_becomes_several_that_read_as_one():
+    random = np.random.default_rng(1)
+    gaps = random.integers(1, 2**40, (100_000, 2))
+    lengths = random.integers(1, 2**16, 100_000)
+    runs = np.column_stack((np.cumsum(gaps[:, 0]), np.cumsum(gaps[:, 1]), lengths)).astype(np.int64)
+    runs[:, :2] += np.concatenate(([0], np.cumsum(lengths[:-1])))[:, None]
+    end = int(runs[-1, 0] + runs[-1, 2])
+    # What was there before lies under all of it, also where the new copy has holes.
+    log = ChunkWriter("t", 0, SOURCE, TARGET).stage([np.array([[0, 0, 10]]), np.array([[20, 12, end]])], 0, end + 20)
+    writer = ChunkWriter("t", 0, SOURCE, TARGET)
+    lines = writer.stage([runs], 10, end)
+    assert len(lines) > 10
+    assert max(len(key) + len(value) for key, value in lines) <= CHUNK_BYTES + 100
+    found = build_maps(log + lines)["t", 0]
+    assert found.runs.tolist() == [[0, 0, 10], *runs.tolist()]
+    assert found.next_offset == end
+    # The next transaction begins a chunk of its own, and so does one that is reset into the middle.
+    writer.committed()
+    (more,) = writer.stage([np.array([[end, 1 << 60, 1]])], end, end + 1)
+    assert build_maps([*log, *lines, more])["t", 0].next_offset == end + 1
+    middle = int(runs[50_000, 0])
+    (again,) = ChunkWriter("t", 0, SOURCE, TARGET).stage([np.array([[middle, 1 << 60, 1]])], middle, middle + 1)
+    found = build_maps([*log, *lines, again])["t", 0]
+    assert found.runs.tolist() == [[0, 0, 10], *runs[:50_000].tolist(), [middle, 1 << 60, 1]]
