@@ -83,6 +83,7 @@ def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
                 words = f"{name} does not exist at site {link.source}, or we may not describe it"
                 hint = "grant ALLOW DESCRIBE and READ on it, or correct the name"
                 problems.append(Problem((*at, "topics", "include", number), words, hint))
+        problems += [Problem((*at, "rename"), topic.problem) for topic in topics.values() if topic.problem]
         if not topics and not problems:
             nothing = source.call(nothing_found, source, link)
             if nothing.amiss:

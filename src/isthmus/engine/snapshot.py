@@ -194,10 +194,12 @@ class Observer:
     async def _partitions(self, result: LinkState, committed: dict[Partition, Any]) -> None:
         ends: dict[Partition, int | type[Exception]] = {}
         targets: dict[str, str] = {}
+        nameless: dict[str, str] = {}
         try:
             topics = await discover(self.source, self._link)
             result.topics = {n: (t.source.id.hex, len(t.source.partitions)) for n, t in topics.items()}
             targets = {name: t.target for name, t in topics.items()}
+            nameless = {name: t.problem for name, t in topics.items() if t.problem}
             wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}
             ends = await list_offsets(self.source, wanted, timeout=10)
         except (kerrors.KafkaError, OSError) as error:
@@ -235,8 +237,9 @@ class Observer:
                     lag,
                     traffic.get(key, 0.0),
                     rate,
-                    fault.error if fault else "",
-                    fault.message if fault else "",
+                    # A name that cannot be is seen here, too, before any run has tried it.
+                    fault.error if fault else "DestinationRefused" if key[0] in nameless else "",
+                    fault.message if fault else nameless.get(key[0], ""),
                 )
             )
             result.lag += lag if lag is not None else end_offset or 0
