@@ -591,6 +591,11 @@ def test_wrong_password(guarded: tuple[KafkaSite, KafkaSite], unique_topic: Name
     assert answer.lines[-1]["error"] == "AuthenticationFailed"
     assert "not-the-password" not in answer.out + answer.err + error.message
     assert isthmus(setup, "status").code == 5
+    del entry["sasl"]
+    links = {new_name(): {"from": "here", "to": "there", "topics": ["any"]}}
+    answer = isthmus(configure({"here": east, "there": west}, links, {"there": entry}), "status")
+    assert answer.code == 4
+    assert "probably expects SASL" in answer.err
 
 
 def test_unreachable_site(run_to_nowhere: Run) -> None:

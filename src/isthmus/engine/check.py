@@ -18,7 +18,7 @@ from isthmus.kafka.loop import Loop
 from isthmus.rules import compile_rules
 
 
-def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
+def check_live(config: Config, timeout: float = 10.0, patience: float = 2.0) -> list[Problem]:
     """What is wrong when the sites are asked."""
     loop = Loop()
     clusters: dict[str, Cluster] = {}
@@ -28,7 +28,7 @@ def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
             problems += _check_registry(site, timeout)
             cluster = Cluster(site, loop, "isthmus-check")
             try:
-                loop.run(cluster.connect, timeout)
+                loop.run(cluster.connect, timeout, patience)
             except IsthmusError as error:
                 key = "sasl" if isinstance(error, AuthenticationFailed) else "bootstrap"
                 problems.append(Problem(("sites", name, key), error.message))
