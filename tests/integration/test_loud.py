@@ -257,6 +257,33 @@ def test_destination_topic_that_refuses_or_would_change_records(
     assert compare(east, west, stamped) == compare(east, west, keyless) == 10
 
 
+def test_a_topic_whose_new_name_cannot_be_stands_still_alone(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name
+) -> None:
+    stem = unique_topic("renamed")
+    long = stem + "-" + "x" * (246 - len(stem))  # legal here, and too long with what the link puts before it
+    for topic in (long, stem):
+        produce(east, create_topic(east, topic), numbered(10))
+    setup = one_link(east, west, [f"/{stem}.*/"], rename="copy.{topic}")
+    assert faults(setup) == {(long, 0): "DestinationRefused"}  # known before anything has run
+    plan = isthmus(setup, "plan", "--json")
+    assert plan.code == 21
+    actions = {
+        change["name"]: change["action"] for change in plan.document[0]["changes"] if change["resource"] == "topics"
+    }
+    assert actions == {f"copy.{long}": "blocked", f"copy.{stem}": "create"}
+    copy_until_caught_up(setup)
+    assert compare(east, west, stem, f"copy.{stem}") == 10
+    assert status(setup)["lag"] == 10
+    assert faults(setup) == {(long, 0): "DestinationRefused"}
+    assert "at most 249 characters" in message_of(setup, long)
+    assert "change links." in message_of(setup, long)
+    mended = changed(setup, rename="c.{topic}")
+    copy_until_caught_up(mended)
+    assert faults(mended) == {}
+    assert compare(east, west, long, f"c.{long}") == 10
+
+
 # -- the sites -------------------------------------------------------------------------------------------
 
 
@@ -564,6 +591,11 @@ def test_wrong_password(guarded: tuple[KafkaSite, KafkaSite], unique_topic: Name
     assert answer.lines[-1]["error"] == "AuthenticationFailed"
     assert "not-the-password" not in answer.out + answer.err + error.message
     assert isthmus(setup, "status").code == 5
+    del entry["sasl"]
+    links = {new_name(): {"from": "here", "to": "there", "topics": ["any"]}}
+    answer = isthmus(configure({"here": east, "there": west}, links, {"there": entry}), "status")
+    assert answer.code == 4
+    assert "probably expects SASL" in answer.err
 
 
 def test_unreachable_site(run_to_nowhere: Run) -> None:

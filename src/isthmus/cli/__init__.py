@@ -7,6 +7,8 @@ exit code.
 
 from __future__ import annotations
 
+from isthmus.cli import early  # isort: skip  # first: what follows takes a while
+
 import importlib
 import importlib.util
 import sys
@@ -19,6 +21,8 @@ from typer.main import get_command, get_group
 
 from isthmus.cli import output
 from isthmus.errors import IsthmusError
+
+early.over()
 
 __all__ = ["DEFAULT_CONFIG", "ConfigOption", "JsonOption", "app", "examples", "main"]
 

@@ -13,12 +13,13 @@ from isthmus.kafka.loop import Loop
 
 
 @contextlib.contextmanager
-def connected(*sites: Site, timeout: float = 10.0) -> Iterator[list[Cluster]]:
+def connected(*sites: Site, timeout: float = 10.0, patience: float = 2.0) -> Iterator[list[Cluster]]:
+    """Clusters of these sites. A plain failure to connect is not tried again for long: somebody waits for the answer."""
     loop = Loop()
     clusters = [Cluster(site, loop, "isthmus-cli") for site in sites]
     try:
         for cluster in clusters:
-            loop.run(cluster.connect, timeout)
+            loop.run(cluster.connect, timeout, patience)
         yield clusters
     except kerrors.KafkaError as error:
         raise clusters[-1].explain(error) from error

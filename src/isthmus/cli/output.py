@@ -2,13 +2,15 @@
 
 Invariant: results go to stdout and everything else (errors, notes, progress) to stderr, so a pipe only
 ever carries results. With ``--json`` stdout is one JSON document, errors included. Text of users is
-never read as markup, and lines are not wrapped: a place in a file must stay clickable and greppable.
+never read as markup or as names of emoji, and lines are not wrapped: a place in a file must stay clickable and greppable. What a terminal
+would obey (a name, a message, an answer of a registry may hold it) is shown and not sent, in JSON too.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,9 +33,33 @@ _PIPE_WIDTH = 400
 def console(*, stderr: bool = False) -> Console:
     """The console of stdout or stderr."""
     from rich.console import Console
+    from rich.segment import Segment
 
-    made = Console(stderr=stderr, highlight=False, markup=False)
-    return made if made.is_terminal else Console(stderr=stderr, highlight=False, markup=False, width=_PIPE_WIDTH)
+    class Safe(Console):
+        """Whatever is printed, by whichever way, has passed ``safe``; control of the terminal is rich's own."""
+
+        def render(self, *args: Any, **kwargs: Any) -> Any:
+            for segment in super().render(*args, **kwargs):
+                yield segment if segment.control else Segment(safe(segment.text), segment.style)
+
+    plain: dict[str, Any] = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
+    made = Safe(**plain)
+    return made if made.is_terminal else Safe(**plain, width=_PIPE_WIDTH)
+
+
+# C0 but for tabs and ends of lines, DEL, C1, what turns the direction of writing, odd ends of lines, halves of characters.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def safe(text: str) -> str:
+    """The same with each character that a terminal would obey written out."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _json(data: Any, indent: int | None = None) -> str:
+    text = json.dumps(data, indent=indent, default=str, ensure_ascii=False)
+    # What is left of such characters stands inside strings, where JSON has its own way to write them.
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def emit(data: Any, json_mode: bool) -> None:
@@ -43,9 +69,9 @@ def emit(data: Any, json_mode: bool) -> None:
     as rich prints it. With ``json_mode`` it is one JSON document.
     """
     if json_mode:
-        sys.stdout.write(json.dumps(data, indent=2, default=str, ensure_ascii=False) + "\n")
+        sys.stdout.write(_json(data, indent=2) + "\n")
     elif isinstance(data, str):
-        console().print(data, soft_wrap=True)
+        console().print(safe(data), soft_wrap=True)
     elif isinstance(data, Mapping):
         console().print(_columns([[str(key), _cell(value)] for key, value in data.items()]))
     elif isinstance(data, Sequence) and data and all(isinstance(row, Mapping) for row in data):
@@ -56,7 +82,7 @@ def emit(data: Any, json_mode: bool) -> None:
 
 def emit_line(data: Any) -> None:
     """Print one JSON document on one line: for verbs that go on reporting, and for errors, which may come after such lines."""
-    sys.stdout.write(json.dumps(data, default=str, ensure_ascii=False) + "\n")
+    sys.stdout.write(_json(data) + "\n")
     sys.stdout.flush()
 
 
@@ -67,7 +93,7 @@ def write(text: str) -> None:
 
 def note(text: str) -> None:
     """Say something that is not a result."""
-    console(stderr=True).print(text, soft_wrap=True)
+    console(stderr=True).print(safe(text), soft_wrap=True)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> Table:
@@ -94,7 +120,7 @@ def _cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return str(value)
+    return safe(str(value))
 
 
 def print_error(error: IsthmusError, json_mode: bool) -> None:
@@ -109,13 +135,13 @@ def print_error(error: IsthmusError, json_mode: bool) -> None:
     lines = error.message.splitlines() or [type(error).__name__]
     if isinstance(error, ConfigError) and error.mistakes:
         for line in lines:
-            console(stderr=True).print(line, soft_wrap=True)
+            note(line)
         count = len(error.mistakes)
         _red(f"{count} mistake{'s' if count > 1 else ''}")
         return
     _red(f"error: {lines[0]}")
     for line in lines[1:]:
-        console(stderr=True).print(line, soft_wrap=True)
+        note(line)
 
 
 def print_unexpected(error: BaseException, json_mode: bool) -> None:
@@ -146,7 +172,7 @@ def print_usage_error(error: Any, json_mode: bool) -> None:
 
 
 def _red(text: str) -> None:
-    console(stderr=True).print(text, style="red", soft_wrap=True)
+    console(stderr=True).print(safe(text), style="red", soft_wrap=True)
 
 
 def _debugging() -> bool:
@@ -165,8 +191,9 @@ def progress(description: str, total: float | None = None) -> Iterator[Callable[
     if not console(stderr=True).is_terminal:
         yield lambda _: None
         return
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total)
+        task = bar.add_task(escape(safe(description)), total=total)
         yield lambda amount: bar.advance(task, amount)

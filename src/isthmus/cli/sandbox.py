@@ -15,6 +15,7 @@ import typer
 from isthmus.cli import JsonOption, examples, output
 from isthmus.errors import UsageError
 from isthmus.sandbox import DEFAULT_KAFKA, detached, jars
+from isthmus.sandbox.cache import cache_directory, usable
 
 app = typer.Typer(help="Run real brokers on this machine, to try things out.", no_args_is_help=True)
 
@@ -57,6 +58,7 @@ def up(
 ) -> None:
     """Start sites and leave them running."""
     _refuse_foreign(yaml)
+    usable(cache_directory())
     options: dict[str, Any] = {
         "brokers": brokers,
         "version": version,

@@ -195,13 +195,14 @@ class Link(Model):
 
     def destination_topic(self, name: str) -> str:
         """The name at the target of the source topic ``name``."""
-        topic = self._rename(name)
+        topic = self.renamed(name)
         problem = topic_problem(topic)
         if problem:
             raise ConfigError(f'link {self.name}: topic "{name}" would be renamed to "{topic}": {problem}')
         return topic
 
-    def _rename(self, name: str) -> str:
+    def renamed(self, name: str) -> str:
+        """The same, whether or not a topic may be called so: of a topic that was found at the source, only the site tells its name."""
         return fill(self.rename, topic=name, source=self.source, target=self.target, link=self.name)
 
     @model_validator(mode="before")

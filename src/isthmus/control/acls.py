@@ -27,7 +27,7 @@ from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
 from isthmus.control.fence import as_if_not_fenced, fenced, standby_right
 from isthmus.control.rights import cluster_rights, principal_of, right
-from isthmus.control.topics import Topic, discover
+from isthmus.control.topics import Topic, discover, problem_of_name
 from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls, scram_users, wait_for_acls
 from isthmus.kafka.admin import Refusal
 from isthmus.kafka.cluster import Cluster
@@ -56,7 +56,7 @@ class Acls:
             if there.error is kerrors.SecurityDisabledError:
                 return [Change(self.name, "*", "keep", f"site {link.source} has no authoriser, so there are no ACLs")]
             return [unreadable(ends.source, there)]
-        topics = await discover(ends.source, link)
+        topics = {name: topic for name, topic in (await discover(ends.source, link)).items() if not topic.problem}
         recalled = await memory.recall(ends.target, link.name)
         standby = rules.standby and PROMOTED not in recalled
         at_source = as_if_not_fenced(there, await fenced(ends.source))
@@ -200,7 +200,7 @@ def _renamed(acl: Acl, link: Link, topics: dict[str, Topic]) -> list[Acl]:
     """The same at the destination. A pattern stays a pattern where the new names still begin with it; where the rename
     puts something behind the name, it becomes one ACL for each topic that there is."""
     if acl.pattern == "literal" and acl.name != "*":
-        return [replace(acl, name=link.destination_topic(acl.name))]
+        return [] if problem_of_name(link, acl.name) else [replace(acl, name=link.destination_topic(acl.name))]
     before, variable, behind = link.rename.partition("{topic}")
     if variable and not behind:
         prefix = fill(before, topic="", source=link.source, target=link.target, link=link.name)

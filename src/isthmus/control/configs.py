@@ -26,7 +26,7 @@ class Configs:
         link, source, target = ends.link, ends.source, ends.target
         if not link.sync.configs.enabled:
             return []
-        topics = await discover(source, link)
+        topics = {name: topic for name, topic in (await discover(source, link)).items() if not topic.problem}
         here = await target.metadata(sorted(t.target for t in topics.values())) if topics else None
         infos = {n: i for n, i in here.topics.items() if i.error is None} if here is not None else {}
         there = {name: topic for name, topic in topics.items() if topic.target in infos}

@@ -23,6 +23,9 @@ def opposite(config: Config, link: Link) -> tuple[Link, ...]:
 class Ends:
     """A link with its two sites on one loop. ``others`` are the links of the other direction."""
 
+    patience: float | None = None
+    """How long a plain failure to connect is tried again; as long as any other, unless somebody waits for the answer."""
+
     def __init__(self, link: Link, source: Site, target: Site, others: tuple[Link, ...] = ()) -> None:
         self.link, self.others = link, others
         self.loop = Loop()
@@ -34,8 +37,8 @@ class Ends:
         return cls(link, config.sites[link.source], config.sites[link.target], opposite(config, link))
 
     async def connect(self) -> Ends:
-        await self.source.connect()
-        await self.target.connect()
+        await self.source.connect(patience=self.patience)
+        await self.target.connect(patience=self.patience)
         if self.source.cluster_id and self.source.cluster_id == self.target.cluster_id:
             raise SameCluster(
                 f"link {self.link.name}: sites {self.source.site.name} and {self.target.site.name} are one cluster "

@@ -56,7 +56,7 @@ async def whole_list(ends: Ends, told: Iterable[Change | Outcome]) -> list[Chang
 async def lacking(ends: Ends) -> tuple[set[str], set[str]]:
     """The rights that the link lacks, and those of which its sites do not tell."""
     topics = await discover(ends.source, ends.link)
-    names = sorted(topic.target for topic in topics.values())
+    names = sorted(topic.target for topic in topics.values() if not topic.problem)
     here = (await ends.target.metadata(names)).topics if names else {}
     missing, untold = await _lacking(ends.source, _at_source(ends, topics))
     more, doubtful = await _lacking(ends.target, _at_target(ends, topics, here))
@@ -89,6 +89,8 @@ def _at_target(ends: Ends, topics: Mapping[str, Topic], here: Mapping[str, Topic
     always = ["READ", "WRITE", "DESCRIBE_CONFIGS", *(["ALTER_CONFIGS"] if link.sync.configs.enabled else [])]
     needs = []
     for topic in topics.values():
+        if topic.problem:
+            continue  # no right helps
         info = here[topic.target]
         # Whether a topic is there that we may not see, nobody tells: then it may have to be created, or to grow.
         visible = info.error is None
@@ -124,7 +126,7 @@ def _renamed(link: Link, place: Place) -> Place:
     name, prefixed = place
     before, variable, _ = link.rename.partition("{topic}")
     if not variable or not (prefixed or name == "*"):
-        return link.destination_topic(name), False
+        return link.renamed(name), False
     begins = fill(before, topic="", source=link.source, target=link.target, link=link.name)
     begins += "" if name == "*" else name
     return (begins, True) if begins else ("*", False)

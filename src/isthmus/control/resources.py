@@ -81,7 +81,9 @@ def plan_links(config: Config, links: Sequence[Link], only: Iterable[str] | None
     clashes = clashes_of(config, links)
     plans = []
     for link in links:
-        with Ends.of(config, link) as ends:
+        found = Ends.of(config, link)
+        found.patience = _PATIENCE
+        with found as ends:
             changes: list[Change] = []
             for resource in resources(only):
                 changes += without_clashes(ends.loop.run(planned, resource, ends), link, clashes)

@@ -58,29 +58,42 @@ HEARSAY_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Topic:
-    """A source topic that the link copies, and its name at the target."""
+    """A source topic that the link copies, and its name at the target; ``problem`` is why no topic may be called so."""
 
     source: TopicInfo
     target: str
+    problem: str = ""
 
 
 async def discover(source: Cluster, link: Link) -> dict[str, Topic]:
-    """The source topics that match, with their destination names; a clash of names is a mistake in the link."""
+    """The source topics that match, with their destination names; a clash of names is a mistake in the link. A name that cannot be
+    is a problem of that topic only: whoever writes leaves it out, and says so."""
     metadata = await source.metadata(None)
     found: dict[str, Topic] = {}
     taken: dict[str, str] = {}
     for name, info in sorted(metadata.topics.items()):
         if info.error is not None or not link.topics.matches(name):
             continue
-        target = link.destination_topic(name)
+        target = link.renamed(name)
         if target in taken:
             raise ConfigError(
                 f"link {link.name}: topics {taken[target]} and {name} would both be copied to {target}; change rename or "
                 "exclude one of them"
             )
         taken[target] = name
-        found[name] = Topic(info, target)
+        found[name] = Topic(info, target, problem_of_name(link, name))
     return found
+
+
+def problem_of_name(link: Link, name: str) -> str:
+    """Why a topic cannot be copied under the name that the link gives it; empty if it can."""
+    target = link.renamed(name)
+    problem = topic_problem(target)
+    return (
+        f"{name} would be renamed to {target}: {problem}; change links.{link.name}.rename, or exclude it"
+        if problem
+        else ""
+    )
 
 
 class Nothing(NamedTuple):
@@ -160,21 +173,24 @@ class Topics:
         absent = {
             name: topic
             for name, topic in topics.items()
-            if here.topics[topic.target].error is kerrors.UnknownTopicOrPartitionError or topic_problem(topic.target)
+            if here.topics[topic.target].error is kerrors.UnknownTopicOrPartitionError or topic.problem
         }
         committed, trouble = await self._progress(ends, here)
         changes += trouble + await self._transactions(ends)
-        lost, trouble = await self._lost(ends, absent, committed) if absent else (set(), [])
+        possible = {name: topic for name, topic in absent.items() if not topic.problem}
+        lost, trouble = await self._lost(ends, possible, committed) if possible else (set(), [])
         changes += trouble
         may_read = await topic_rights(source, topics)
-        there = [t.target for t in topics.values() if here.topics[t.target].error is None]
+        there = [t.target for t in topics.values() if here.topics[t.target].error is None and not t.problem]
         may_write = await topic_rights(target, there)
         new = {name: topic for name, topic in absent.items() if name not in lost}
         plans = await self._creations(ends, new, here)
         small = {
             t.target: len(t.source.partitions)
             for t in topics.values()
-            if (info := here.topics[t.target]).error is None and len(info.partitions) < len(t.source.partitions)
+            if (info := here.topics[t.target]).error is None
+            and not t.problem
+            and len(info.partitions) < len(t.source.partitions)
         }
         growth = await create_partitions(target, small, validate_only=True) if small else {}
         for name, topic in topics.items():
@@ -201,7 +217,7 @@ class Topics:
     async def _named(self, ends: Ends, named: list[str]) -> list[Change]:
         link, changes = ends.link, []
         for name, info in (await ends.source.metadata(named)).topics.items():
-            target = link.destination_topic(name)
+            target = link.renamed(name)
             if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
                 needs = (right(ends.source.site, "READ", "topic", name),)
                 changes.append(
@@ -255,10 +271,9 @@ class Topics:
         plans: dict[str, Change] = {}
         good: dict[str, Topic] = {}
         for name, topic in new.items():
-            problem = topic_problem(topic.target)
             clash = alike.get(_collision_key(topic.target))
-            if problem:
-                plans[name] = Change(self.name, topic.target, "blocked", f"{name} cannot be called so: {problem}")
+            if topic.problem:
+                plans[name] = Change(self.name, topic.target, "blocked", topic.problem)
             elif clash is not None:
                 why = (
                     f"Kafka takes it for the same as {clash}, which exists: '.' and '_' are alike there; change rename"
@@ -405,9 +420,7 @@ def _left_behind(link: Link, topics: Mapping[str, Topic], committed: Mapping[Par
     """Topics that were copied once and are gone at the source."""
     gone = {name for name, _ in by_source(committed) if name not in topics and link.topics.matches(name)}
     return [
-        Change(
-            Topics.name, link.destination_topic(name), "keep", f"{name} is gone at site {link.source}; copies are kept"
-        )
+        Change(Topics.name, link.renamed(name), "keep", f"{name} is gone at site {link.source}; copies are kept")
         for name in gone
         if not is_internal(name)
     ]

@@ -18,7 +18,7 @@ from isthmus.kafka.loop import Loop
 from isthmus.rules import compile_rules
 
 
-def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
+def check_live(config: Config, timeout: float = 10.0, patience: float = 2.0) -> list[Problem]:
     """What is wrong when the sites are asked."""
     loop = Loop()
     clusters: dict[str, Cluster] = {}
@@ -28,7 +28,7 @@ def check_live(config: Config, timeout: float = 10.0) -> list[Problem]:
             problems += _check_registry(site, timeout)
             cluster = Cluster(site, loop, "isthmus-check")
             try:
-                loop.run(cluster.connect, timeout)
+                loop.run(cluster.connect, timeout, patience)
             except IsthmusError as error:
                 key = "sasl" if isinstance(error, AuthenticationFailed) else "bootstrap"
                 problems.append(Problem(("sites", name, key), error.message))
@@ -83,6 +83,7 @@ def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
                 words = f"{name} does not exist at site {link.source}, or we may not describe it"
                 hint = "grant ALLOW DESCRIBE and READ on it, or correct the name"
                 problems.append(Problem((*at, "topics", "include", number), words, hint))
+        problems += [Problem((*at, "rename"), topic.problem) for topic in topics.values() if topic.problem]
         if not topics and not problems:
             nothing = source.call(nothing_found, source, link)
             if nothing.amiss:

@@ -163,7 +163,8 @@ class Planner:
         claim = await self._claim(self._pen)
         await self._pen.fence(claim.slots)
         self._fenced = True
-        topics = await discover(self.source, self.job.link)
+        found = await discover(self.source, self.job.link)
+        topics = self._possible(found)
         await self._look_for_unreadable(topics)
         committed = await self._pen.settle()
         maps = await self._maps_if_needed(topics, committed)
@@ -174,7 +175,7 @@ class Planner:
         assignments = await self._assignments(topics, targets, held)
         await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
         await self._read_reports()
-        await self._tell_faults(topics, committed)
+        await self._tell_faults(found, committed)
         return await self._deal(claim, assignments, topics)
 
     # -- the claim ----------------------------------------------------------------------------------------
@@ -211,6 +212,13 @@ class Planner:
         return claim
 
     # -- topics -------------------------------------------------------------------------------------------
+
+    def _possible(self, found: dict[str, Topic]) -> dict[str, Topic]:
+        """Topics that may be called what the link calls them; of the others, each partition is a fault."""
+        for name, topic in found.items():
+            if topic.problem:
+                self._faults += [DestinationRefused(topic.problem, name, p) for p in topic.source.partitions]
+        return {name: topic for name, topic in found.items() if not topic.problem}
 
     async def _look_for_unreadable(self, topics: dict[str, Topic]) -> None:
         """A topic that the link names but may not describe is not in the list of all topics: ask for it by name."""

@@ -53,6 +53,8 @@ async def reset(
     for name, only in wanted.items():
         if name not in topics:
             raise DataError(f"link {link.name} does not copy a topic {name} that exists at site {source.site.name}")
+        if topics[name].problem:
+            raise DataError(f"link {link.name}: {topics[name].problem}")
         there = set(topics[name].source.partitions)
         if only is not None and not only <= there:
             raise DataError(f"{name} has partitions 0 to {max(there)}, not {sorted(only - there)}")

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from isthmus.engine.class_archive import java_options
@@ -25,6 +29,7 @@ JAVA_OPTIONS = (
 )
 # Attempts of a task before its query fails: a killed worker must not cost more than one hand-over.
 TASK_ATTEMPTS = 4
+OLDEST_JAVA = 17  # Spark 4 starts at this one
 
 
 def cores() -> int:
@@ -89,8 +94,29 @@ class Spark:
             self._context.stop()
 
 
+def check_java() -> None:
+    """Raise what is needed and what was found, if Spark could not start its JVM. A Java that does not tell is tried."""
+    home = os.environ.get("JAVA_HOME")
+    found = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    mend = f"install JDK {OLDEST_JAVA} or newer, or set JAVA_HOME to one"
+    if found is None or not os.access(found, os.X_OK):
+        where = f"JAVA_HOME ({home}) holds no bin/java" if home else "there is no java on the PATH"
+        raise IsthmusError(f"Spark needs Java {OLDEST_JAVA} or newer, and {where}: {mend}")
+    try:
+        # A JDK describes itself in a file, which spares starting it.
+        told = (Path(found).resolve().parent.parent / "release").read_text(errors="replace")
+    except OSError:
+        told = ""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            told = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=20).stderr
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', told)
+    if match is not None and int(match[1]) < OLDEST_JAVA:
+        raise IsthmusError(f"Spark needs Java {OLDEST_JAVA} or newer, and {found} is Java {match[1]}: {mend}")
+
+
 def build_context(options: Mapping[str, str], needed: int) -> Any:
     """Spark for ``needed`` parallel tasks."""
+    check_java()
     from pyspark import SparkConf, SparkContext
 
     chosen = dict(options)

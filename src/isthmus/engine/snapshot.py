@@ -102,6 +102,7 @@ class Observer:
         self._map, self._status = (state.map_topic(link.name), 0), (state.status_topic(link.name), 0)
         self._reports = Reports()
         self._reports_end: int | None = None
+        self._away: dict[Cluster, IsthmusError] = {}
         self._before: dict[Partition, int] = {}
         self._at = 0.0
 
@@ -110,15 +111,29 @@ class Observer:
         self._loop.run(self.target.connect, timeout)
         return self
 
-    def reach(self, timeout: float) -> list[ConnectionFailed]:
-        """Connect to what answers, and say what does not; what there is can be looked at all the same."""
-        away = []
-        for cluster in (self.source, self.target):
+    def reach(self, timeout: float, patience: float | None = None) -> list[IsthmusError]:
+        """Connect to what answers, and say what does not; what there is can be looked at all the same. A site that is away is not asked
+        by ``look`` until it was reached."""
+        self._away = self._loop.run(self._reach, timeout, patience)
+        return list(self._away.values())
+
+    async def _reach(self, timeout: float, patience: float | None) -> dict[Cluster, IsthmusError]:
+        asked = {
+            cluster: self._loop.spawn(cluster.connect(timeout, patience))
+            for cluster in (self.source, self.target)
+            if not cluster.cluster_id
+        }
+        away: dict[Cluster, IsthmusError] = {}
+        for cluster, answer in asked.items():
             try:
-                self._loop.run(cluster.connect, timeout)
+                await answer
             except ConnectionFailed as error:
-                away.append(error)
+                away[cluster] = error
         return away
+
+    def _check_reached(self, cluster: Cluster) -> None:
+        if cluster in self._away:
+            raise self._away[cluster]
 
     def close(self) -> None:
         self.source.close()
@@ -147,6 +162,7 @@ class Observer:
         result = LinkState(link.name, link.source, link.target, "never ran")
         committed = {}
         try:
+            self._check_reached(self.target)
             committed = await group_offsets(self.target, self._group, stable=False)
             claim = Claim.read(committed.get(self._map))
             if claim is not None:
@@ -158,6 +174,9 @@ class Observer:
             self._describe(result, claim, Control.read(committed.get(self._status)))
         except (kerrors.KafkaError, OSError) as error:
             result.trouble.append(self.target.explain(error, "reading the link's state").message)
+        except ConnectionFailed as error:
+            result.state = "unknown"
+            result.trouble.append(error.message)
         await self._partitions(result, committed)
         return result
 
@@ -194,10 +213,13 @@ class Observer:
     async def _partitions(self, result: LinkState, committed: dict[Partition, Any]) -> None:
         ends: dict[Partition, int | type[Exception]] = {}
         targets: dict[str, str] = {}
+        nameless: dict[str, str] = {}
         try:
+            self._check_reached(self.source)
             topics = await discover(self.source, self._link)
             result.topics = {n: (t.source.id.hex, len(t.source.partitions)) for n, t in topics.items()}
             targets = {name: t.target for name, t in topics.items()}
+            nameless = {name: t.problem for name, t in topics.items() if t.problem}
             wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}
             ends = await list_offsets(self.source, wanted, timeout=10)
         except (kerrors.KafkaError, OSError) as error:
@@ -235,8 +257,9 @@ class Observer:
                     lag,
                     traffic.get(key, 0.0),
                     rate,
-                    fault.error if fault else "",
-                    fault.message if fault else "",
+                    # A name that cannot be is seen here, too, before any run has tried it.
+                    fault.error if fault else "DestinationRefused" if key[0] in nameless else "",
+                    fault.message if fault else nameless.get(key[0], ""),
                 )
             )
             result.lag += lag if lag is not None else end_offset or 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
@@ -36,7 +37,7 @@ from isthmus.errors import (
     SiteRefused,
 )
 from isthmus.kafka.loop import Loop
-from isthmus.kafka.transport import FrameConnection, TcpTransport, TlsTransport
+from isthmus.kafka.transport import FrameConnection, PlainFailure, TcpTransport, TlsTransport, hung_up, refused
 
 if not os.environ.get("ISTHMUS_DEBUG"):
     # kafka-python reports each lost connection at ERROR; we report what it means instead.
@@ -98,9 +99,13 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """kafka-python's manager with our transports, and a memory for why a connection failed."""
+    """kafka-python's manager with our transports, and a memory for why a connection failed.
+
+    ``plain`` is such a reason that trying again is unlikely to cure: it is told to whoever does not want to wait.
+    """
 
     last_error: Exception | None = None
+    plain = False
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         sock: socket.socket | None = None
@@ -115,9 +120,17 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         except Exception as error:
             if sock is not None:
                 sock.close()
-            self.last_error = error
+            self.last_error, self.plain = error, isinstance(error, (PlainFailure, ssl.SSLError))
             raise kerrors.KafkaConnectionError(f"{node.host}:{node.port}: {error}") from error
         return transport
+
+    def _closed(self, error: Exception, conn: Any, greeted: bool) -> None:
+        """A broker that closes a new connection without a word mostly expects another protocol."""
+        if not hung_up(error):
+            return
+        missing = "sasl" if greeted and not conn.sasl_enabled else "tls" if not greeted and not self.ssl_enabled else ""
+        if missing:
+            self.last_error, self.plain = PlainFailure.expected(missing, greeted), True
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         connection = super().get_connection(*args, **kwargs)
@@ -127,6 +140,9 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     async def _connect(self, node: Any, conn: Any, *args: Any, **kwargs: Any) -> None:
         await super()._connect(node, conn, *args, **kwargs)
+        if self.cluster.is_bootstrap(node.node_id):  # nothing but the greeting and one question of ours goes over it
+            greeted = conn.connected
+            conn.close_future.add_errback(lambda error: self._closed(error, conn, greeted))
         if conn.refusal is not None:
             self.last_error = conn.refusal
             if self.cluster.is_bootstrap(node.node_id):
@@ -136,7 +152,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 async def _dial(net: Any, node: Any, options: Any, timeout_at: float | None) -> socket.socket:
     """kafka-python's ``create_connection``, but for its leaving the socket of each failed attempt open."""
     dialler = KafkaNetSocket()
-    problem: Exception = kerrors.KafkaConnectionError(f"{node.host} has no address")
+    problem: Exception = PlainFailure(f"the name {node.host} cannot be resolved (DNS)")
     for family, kind, protocol, _, address in dialler.dns_lookup(node.host, node.port):
         sock: socket.socket = dialler.socket(family, kind, protocol)
         try:
@@ -146,7 +162,7 @@ async def _dial(net: Any, node: Any, options: Any, timeout_at: float | None) -> 
             await dialler.sock_connect(net, sock, address, timeout_at=timeout_at)
         except (kerrors.KafkaError, OSError) as error:
             sock.close()
-            problem = error
+            problem = PlainFailure("connection refused: nothing listens there") if refused(error) else error
         except BaseException:
             sock.close()
             raise
@@ -219,12 +235,19 @@ class Cluster:
         """Run a coroutine function to its end on this thread."""
         return self.loop.run(work, *args)
 
-    async def connect(self, timeout: float = 30.0) -> Cluster:
-        """Reach the site and learn its id and features, or say why not."""
+    async def connect(self, timeout: float = 30.0, patience: float | None = None) -> Cluster:
+        """Reach the site and learn its id and features, or say why not. ``patience`` is how long a plain failure (no such name, nobody
+        listens, another protocol) is tried again: as long as the rest, unless somebody waits for the answer."""
         deadline = time.monotonic() + timeout
+        enough = deadline if patience is None else min(deadline, time.monotonic() + patience)
         while True:
             try:
-                await self._manager.bootstrap_async(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000)
+                bootstrap = self._manager.bootstrap_async(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000)
+                while not bootstrap.is_done and not (self._manager.plain and time.monotonic() >= enough):
+                    await self.loop.sleep(FIRST_BACKOFF)
+                if not bootstrap.is_done:
+                    raise kerrors.KafkaTimeoutError("no connection")
+                await bootstrap
                 response = await self.request(
                     ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__)
                 )
@@ -233,7 +256,7 @@ class Cluster:
             except (kerrors.KafkaError, OSError) as error:
                 # A connection that broke is made again; who refused us would do so again.
                 broke = isinstance(error, (kerrors.RetriableError, kerrors.UnknownBrokerIdError, OSError))
-                if not broke or time.monotonic() >= deadline:
+                if not broke or time.monotonic() >= (enough if self._manager.plain else deadline):
                     raise self.explain(error) from None
                 await self.loop.sleep(FIRST_BACKOFF)
         self.features = {f.name: f.max_version_level for f in (getattr(response, "finalized_features", None) or [])}

@@ -30,6 +30,7 @@ from kafka.protocol.parser import KafkaProtocol
 # Stop reading after this much so that one busy connection can't starve the others on the loop.
 ROUND_BYTES = 8 << 20
 MOST_FRAME_BYTES = (1 << 31) - 1
+HUNG_UP = "closed by the broker"
 
 _LENGTH = struct.Struct(">i")
 _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
@@ -38,6 +39,30 @@ _WOULD_BLOCK = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSL
 def _lost(why: object) -> Exception:
     error: Exception = KafkaConnectionError(why)
     return error
+
+
+class PlainFailure(KafkaConnectionError):  # type: ignore[misc]
+    """Why there is no connection, in the words of the one who has to mend it."""
+
+    @classmethod
+    def expected(cls, what: str, greeted: bool) -> PlainFailure:
+        when = "right after the greeting" if greeted else "before it answers anything"
+        return cls(
+            f"the broker hangs up {when}: it probably expects {what.upper()}, and the site has no {what} configured"
+        )
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def refused(error: Exception) -> bool:
+    """Whether nobody listens at an address."""
+    return "ECONNREFUSED" in str(error)
+
+
+def hung_up(error: Exception) -> bool:
+    """Whether it was the other side that closed a connection."""
+    return HUNG_UP in str(error) or "reset" in str(error).lower()
 
 
 class Frame:
@@ -146,7 +171,7 @@ class _Frames:
             except OSError as error:
                 return _lost(error)
             if count == 0 and len(target):
-                return _lost("closed by the broker")
+                return _lost(HUNG_UP)
             budget -= count
             if self._body is None:
                 self._headed += count

@@ -368,7 +368,7 @@ async def _targets(survivor: Cluster, links: Sequence[Link]) -> set[str]:
     """What the topics are called at the lost site."""
     from isthmus.control.topics import discover
 
-    return {topic.target for link in links for topic in (await discover(survivor, link)).values()}
+    return {topic.target for link in links for topic in (await discover(survivor, link)).values() if not topic.problem}
 
 
 def reseed(

@@ -30,7 +30,14 @@ from isthmus.engine import state
 from isthmus.engine.identity import incarnations, newest
 from isthmus.engine.offset_map import Chunk, ChunkKey, PartitionMap, build_maps, decode_chunk
 from isthmus.engine.state import Progress
-from isthmus.errors import DataError, DestinationMissing, DestinationRecreated, PartitionFault, UnknownLink
+from isthmus.errors import (
+    DataError,
+    DestinationMissing,
+    DestinationRecreated,
+    DestinationRefused,
+    PartitionFault,
+    UnknownLink,
+)
 from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
@@ -272,6 +279,9 @@ class _Reader:
         where = f"{name}[{partition}]"
         own = self._committed.get((topic.target, partition))
         progress = Progress.read(own) if own is not None else None
+        if topic.problem:
+            found.faults.append(DestinationRefused(f"{where}: {topic.problem}", name, partition))
+            return
         if target is None:
             if self._chunks.get(key) or progress is not None:
                 words = f"{where}: its copy {topic.target}[{partition}] is gone at site {self._target}"

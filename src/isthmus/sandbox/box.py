@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from isthmus.errors import SandboxError
-from isthmus.sandbox.cache import locked
+from isthmus.sandbox.cache import locked, usable
 from isthmus.sandbox.kafka import KafkaSite
 from isthmus.sandbox.registry import Registry
 from isthmus.sandbox.spark import SparkCluster
@@ -50,7 +50,7 @@ class Sandbox:
                 self._lock = _take_ownership(self.directory)
         else:
             self.directory = Path(directory).absolute()
-            self.directory.mkdir(parents=True, exist_ok=True)
+            usable(self.directory, "Name another directory for the data.")
             self._lock = _take_ownership(self.directory)
         self.sites: dict[str, KafkaSite] = {}
         self.spark_clusters: list[SparkCluster] = []

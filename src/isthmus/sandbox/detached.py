@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import SandboxError
-from isthmus.sandbox.cache import cache_directory
+from isthmus.sandbox.cache import cache_directory, usable
 from isthmus.sandbox.spec import KafkaSpec
 
 DOWN_SECONDS = 60.0  # kept sites shut down cleanly, which takes seconds
@@ -74,7 +74,7 @@ def up(
         "registries": registries,
         "directory": None if directory is None else str(directory.absolute()),
     }
-    log_path().parent.mkdir(parents=True, exist_ok=True)
+    usable(log_path().parent)
     with log_path().open("w") as log:
         supervisor = subprocess.Popen(
             [sys.executable, "-m", "isthmus.sandbox.supervisor", json.dumps(request)],
@@ -159,7 +159,7 @@ def running() -> bool:
     try:
         with lock_path().open() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except BlockingIOError:
         return True

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from isthmus.errors import IsthmusError
 from isthmus.sandbox.box import Sandbox
+from isthmus.sandbox.cache import usable
 from isthmus.sandbox.detached import LOOK_SECONDS, lock_path, orders_path, state_path
 from isthmus.sandbox.kafka import KafkaSite
 from isthmus.sandbox.registry import Registry
@@ -26,7 +27,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 def supervise(request: dict[str, Any]) -> int:
     """Run what was asked for; the exit code."""
-    lock_path().parent.mkdir(parents=True, exist_ok=True)
+    usable(lock_path().parent)
     with lock_path().open("a") as lock:
         if not take(lock):
             report({"error": "Another sandbox is just being started."})

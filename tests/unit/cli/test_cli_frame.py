@@ -280,3 +280,29 @@ def test_progress_is_silent_off_a_terminal(capsys):
     with output.progress("working", total=3) as advance:
         advance(1)
     assert capsys.readouterr() == ("", "")
+
+
+def test_ctrl_c_while_modules_are_imported_is_quiet():
+    # A module that the command line imports early is interrupted as a terminal would do it.
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "            import time; time.sleep(60)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from isthmus.cli import main\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cache"), [(["--data", "/proc/nope"], None), ([], "/dev/null/nope"), (["--keep"], "/dev/null/nope")]
+)
+def test_a_sandbox_in_a_directory_that_cannot_be(tmp_path, arguments, cache):
+    found = run("sandbox", "up", *arguments, ISTHMUS_CACHE=cache or str(tmp_path))
+    assert found.returncode == 8, found.stderr
+    assert "Traceback" not in found.stderr
+    assert f"Cannot use the directory {cache or '/proc/nope'}" in found.stderr
