@@ -24,7 +24,7 @@ from links import (
     wait_for_records,
 )
 from readers import commit, committed
-from test_control_acls import SECRETS, grant
+from test_control_acls import SECRETS, grant, revoke
 
 from isthmus.sandbox import KafkaSite, Sandbox
 
@@ -116,6 +116,36 @@ def test_a_planned_switch_and_back(walled: tuple[KafkaSite, KafkaSite], unique_t
         wait_for_records(standby, topic, 110)
     assert values(read(standby, topic))[0] == first + second + third
     assert isthmus(setup, "verify", setup.link).code == 0
+
+
+def test_a_planned_switch_needs_every_right_before_it_begins(
+    walled: tuple[KafkaSite, KafkaSite], unique_topic: Name
+) -> None:
+    """Who may not read or change ACLs is not told that there are none, and nothing is fenced or opened."""
+    active, standby = walled
+    topic = create_topic(active, unique_topic("rights"))
+    grant(active, f"ALLOW WRITE TOPIC:LITERAL:{topic} User:writer *")
+    setup = made(walled, topic)
+    first = write(active, topic, "first", 5)
+    with Replicator(setup):
+        wait_for_records(standby, topic, 5)
+        assert isthmus(setup, "apply").code == 0
+        walls = [f"DENY {operation} BROKER:LITERAL:kafka-cluster User:isthmus *" for operation in ("ALTER", "DESCRIBE")]
+        grant(active, *walls)
+        try:
+            for _ in range(2):  # refused as often as it is given: it has left nothing to go on with
+                refused = isthmus(setup, "failover", active.name, "--to", standby.name, "--planned", "--json")
+                assert refused.code == 5, refused
+                for operation in ("DESCRIBE", "ALTER"):
+                    need = f"site {active.name}: ALLOW {operation} on the cluster for User:isthmus"
+                    assert need in refused.document["needed"].splitlines()
+                    assert f"--operation {operation.capitalize()} --cluster" in refused.document["message"]
+        finally:
+            revoke(active, *walls)
+        second = write(active, topic, "second", 5)
+        assert may_not_write(standby, topic)
+        wait_for_records(standby, topic, 10)
+    assert values(read(standby, topic))[0] == first + second
 
 
 @pytest.mark.parametrize("policy", ["append", "set-aside"])

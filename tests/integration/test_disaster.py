@@ -168,13 +168,37 @@ def test_a_planned_switch_and_back_ten_times(world: World) -> None:
         for old, new in ((east, west), (west, east)):
             with Traffic(old, world.topic, f"s{number}{old.name}") as traffic:
                 wait_for(lambda traffic=traffic: traffic.count > 60, "some traffic")
-            report = world.done("failover", old.name, "--to", new.name, "--planned")
+            report = world.done("failover", old.name, "--to", new.name, "--planned", "--fence", "none")
             assert report["rpo_records"] == 0
             written.append(traffic)
     settled(world)
     judge(world, *written)
     for link in world.setup.config.links:
         assert isthmus(world.setup, "verify", link).code == 0
+
+
+def test_without_a_fence_a_planned_switch_is_a_choice_and_tells_what_came_late(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from isthmus.recovery.switch import Switch
+
+    east, west, original = world.east, world.west, Switch.promote
+    settled(world)
+    refused = world.command("failover", east.name, "--to", west.name, "--planned")
+    assert (refused.code, "--fence none" in refused.out) == (6, True), refused
+
+    def promote(self: Switch) -> Any:
+        found = original(self)
+        produce(east, world.topic, [Message(b"late", partition=1)])
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Switch, "promote", promote)
+        late = world.command("failover", east.name, "--to", west.name, "--planned", "--fence", "none")
+    assert (late.code, f"{world.topic}[1] (" in late.out) == (6, True), late
+    assert world.done("failover", west.name, "--to", east.name, "--planned", "--fence", "none")["rpo_records"] == 0
+    settled(world)
+    judge(world)
 
 
 def test_a_site_dies_with_its_data_and_is_rebuilt_under_traffic(world: World) -> None:
@@ -219,7 +243,7 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
         wait_for(lambda: traffic.count > 60, "some traffic")
     settled(world)
     commands: dict[str, list[str]] = {
-        "failover": ["failover", east.name, "--to", west.name, "--planned"],
+        "failover": ["failover", east.name, "--to", west.name, "--planned", "--fence", "none"],
         "failback": ["failback", east.name, "--no-verify"],
         "reseed": ["reseed", east.name, "--from", west.name, "--no-verify"],
     }
@@ -235,7 +259,7 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
         time.sleep(1.5)
         produce(west, world.topic, [Message(f"west's own {n}".encode(), partition=n % PARTITIONS) for n in range(own)])
         wait_for(lambda: status(world.setup, "back")["lag"] == 0, "west's own at east")
-        refused = world.command("failover", east.name, "--to", west.name, "--planned")
+        refused = world.command("failover", east.name, "--to", west.name, "--planned", "--fence", "none")
         assert (refused.code, "paused" in refused.out + refused.err) == (6, True), refused
         report = world.done("failover", east.name, "--to", west.name, "--emergency")
         assert report["rpo_records"] == stranded
@@ -244,7 +268,7 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
         assert world.command("resume", "there").code == 0
         assert stands(world, "there") == "held"
         # And a planned move is no way home.
-        refused = world.command("failover", west.name, "--to", east.name, "--planned")
+        refused = world.command("failover", west.name, "--to", east.name, "--planned", "--fence", "none")
         assert (refused.code, "failback" in refused.out + refused.err) == (6, True), refused
     if kind == "reseed":
         world.kill(east)
@@ -258,10 +282,12 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
                 break
             except Killed:
                 if kind == "failover" and deaths[0] == 2:  # it is fenced, and not forgotten
-                    opposite = world.command("failover", west.name, "--to", east.name, "--planned")
+                    opposite = world.command("failover", west.name, "--to", east.name, "--planned", "--fence", "none")
                     assert (opposite.code, "unfinished" in opposite.out + opposite.err) == (6, True), opposite
     assert reports, f"not done after {deaths[0]} deaths"
-    assert deaths[0] == 2 * (len(reports[0]["steps"]) - 1), "every step but the check, before and after it was written"
+    assert deaths[0] == 2 * len(reports[0]["steps"]), (
+        "that it begins, and every step but the check: before and after it was written"
+    )
     if kind == "failback":
         assert reports[0]["stranded_records"] == stranded, "counted once, however often it was interrupted"
         assert world.done("failback", east.name)["already"]
@@ -287,6 +313,8 @@ def test_killed_for_real(world: World, rng: random.Random) -> None:
         "--to",
         west.name,
         "--planned",
+        "--fence",
+        "none",
         "--json",
         "--config",
         str(world.setup.path),
@@ -299,7 +327,7 @@ def test_killed_for_real(world: World, rng: random.Random) -> None:
         process.kill()
         process.wait()
     else:
-        report = world.done("failover", east.name, "--to", west.name, "--planned")
+        report = world.done("failover", east.name, "--to", west.name, "--planned", "--fence", "none")
         assert report["attempts"] > 1
     world.done("failback", east.name, "--no-verify")
     settled(world)

@@ -19,7 +19,8 @@ AbandonOption = Annotated[
 FenceOption = Annotated[
     Literal["acls", "hook", "none"] | None,
     typer.Option(
-        help="How writers are kept away: by its ACLs, by its hook, or not. By default, what there is.", metavar="HOW"
+        help="How writers are kept away: by its ACLs, by its hook, or not (you have stopped them). By default, what there is.",
+        metavar="HOW",
     ),
 ]
 TimeoutOption = Annotated[str, typer.Option(metavar="TIME", help="How long to wait for links to catch up.")]
@@ -30,6 +31,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "isthmus failover east --to west --planned --dry-run",
             "isthmus failover east --to west --planned",
+            "isthmus failover east --to west --planned --fence none",
             "isthmus failover east --to west --emergency",
         )
     )(failover)

@@ -23,10 +23,11 @@ from isthmus.control.group_verbs import move_groups as move
 from isthmus.control.groups import survey
 from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import read_table, write_table
-from isthmus.errors import DataError, IsthmusError
+from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.groups import list_groups, offsets_of_groups
 from isthmus.kafka.offsets import LATEST, list_offsets
+from isthmus.recovery.allowed import has_authoriser
 from isthmus.recovery.fencing import How, run_hook
 from isthmus.recovery.stage import Stage
 from isthmus.recovery.standing import SERVED, standing
@@ -38,7 +39,7 @@ HOOK = "hook-fence/"
 
 
 def chosen_fence(stage: Stage, site: str, wanted: How | None) -> How:
-    """How a site is fenced: as asked, else by its hook, else by its ACLs where it has an authoriser, else not at all."""
+    """How a site is fenced: as asked, else by its hook, else by its ACLs; "none" only where nothing is there to fence it with."""
     hooks = stage.config.sites[site].hooks
     has_hook = hooks is not None and hooks.fence is not None
     if wanted == "hook" and not has_hook:
@@ -47,11 +48,15 @@ def chosen_fence(stage: Stage, site: str, wanted: How | None) -> How:
         return wanted
     if has_hook:
         return "hook"
-    try:
-        stage.at(site, "reading ACLs", acl_fence.to_take, [])
-    except IsthmusError:
-        return "none"
-    return "acls"
+    return "acls" if stage.at(site, "asking whether it has an authoriser", has_authoriser) else "none"
+
+
+def refuse_unfenced(site: str) -> DataError:
+    """What a planned move says where nothing would keep writers away, and nobody has said that this is meant."""
+    return DataError(
+        f"site {site} cannot be fenced: it has no authoriser, and no hook (sites.{site}.hooks.fence). Records that are written there "
+        "during the move may stay behind. Set a hook; or stop all its producers yourself and give --fence none. Nothing was changed"
+    )
 
 
 def fence(stage: Stage, site: str, topics: Sequence[str], how: How, operation: str) -> dict[str, Any]:
@@ -74,7 +79,7 @@ def fence_words(stage: Stage, site: str, topics: Sequence[str], how: How) -> lis
     if how == "acls":
         taken = stage.at(site, "reading ACLs", acl_fence.to_take, topics)
         return [f"take away {each.acl}" for each in taken] or ["no ACL lets anybody write to these topics"]
-    return [f"{site} cannot be fenced (no authoriser, no hook): stop its producers yourself"]
+    return [f"{site} is not fenced: stop its producers yourself"]
 
 
 def unfence(stage: Stage, site: str, operation: str) -> list[str]:

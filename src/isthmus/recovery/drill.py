@@ -242,6 +242,7 @@ class Play(Acts):
             self.new,
             "planned",
             self.telling,
+            fence="none",
             seconds=CATCH_UP_SECONDS,
         )
         lost = self.declared(done, f"{self.old}-1", self._names(self.new), began)

@@ -31,7 +31,7 @@ from isthmus.recovery.service import Service, service
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import Standing, standing
 from isthmus.recovery.stranded import Policy, Ranges
-from isthmus.recovery.switch import Switch
+from isthmus.recovery.switch import Switch, refuse_late
 from isthmus.recovery.verifying import verify_links
 
 KIND = "failback"
@@ -315,6 +315,7 @@ def failback(
             return {**report(entry), "dry_run": True, "steps": preview(steps)}
         operation.carry_out(steps)
         result = operation.close()
+        refuse_late(operation.entry, "switch-")
         return {
             **result,
             **_outcome(operation.entry),

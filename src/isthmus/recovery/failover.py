@@ -13,9 +13,11 @@ import time
 from typing import Any, Literal
 
 from isthmus.config import Config
+from isthmus.control.fence import to_take
 from isthmus.engine.hold import hold
 from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
 from isthmus.recovery import access
+from isthmus.recovery.allowed import refuse_missing
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.losses import declare
@@ -24,7 +26,7 @@ from isthmus.recovery.roles import set_roles
 from isthmus.recovery.service import merged, service
 from isthmus.recovery.stage import Between, Stage, links_between
 from isthmus.recovery.standing import standing
-from isthmus.recovery.switch import Switch
+from isthmus.recovery.switch import Switch, refuse_late
 
 Mode = Literal["planned", "emergency"]
 KIND = "failover"
@@ -66,11 +68,34 @@ class Emergency:
                 "heard": now.heard or None,
                 "reported": now.reported or None,
             }
-        how = access.chosen_fence(self._stage, self.old, self._fence) if alive or self._fence else "none"
+        how, why = self._chosen(alive)
+        refuse_missing(self._stage, self.old, self.new, self.links, how, reached=False)
+        if why:
+            self._operation.note("check", why)
+        return {"old_answers": alive, "links": links, "fence": how, "unfenced_because": why}
+
+    def _chosen(self, alive: bool) -> tuple[How, str]:
+        """How the old site is fenced, and why it is not if it is not. In an emergency that keeps nobody: it is said as loudly as can be."""
         hooks = self._config.sites[self.old].hooks
         if hooks is not None and hooks.fence is not None and self._fence is None:
-            how = "hook"
-        return {"old_answers": alive, "links": links, "fence": how}
+            return "hook", ""
+        if self._fence is not None or not alive:
+            how = access.chosen_fence(self._stage, self.old, self._fence or "none")
+            return (
+                how,
+                ""
+                if self._fence
+                else f"{self.old} does not answer, so nothing fences it: see that no client can reach it",
+            )
+        try:
+            how = access.chosen_fence(self._stage, self.old, None)
+            if how == "acls":
+                refuse_missing(self._stage, self.old, self.new, self.links, how, reached=True)
+                self._stage.at(self.old, "reading ACLs", to_take, [])
+        except IsthmusError as error:
+            return "none", f"{self.old} answers and cannot be fenced: {error.message}\nSee that no client can reach it"
+        none = f"{self.old} answers and cannot be fenced (no authoriser, no hook): see that no client can reach it"
+        return how, none if how == "none" else ""
 
     def plan_check(self) -> list[str]:
         return self._stage.told(self.old, self.new)
@@ -98,10 +123,9 @@ class Emergency:
             return [
                 f"{self.old} does not answer and has no hook (sites.{self.old}.hooks.fence): see that no client can reach it"
             ]
-        how = access.chosen_fence(self._stage, self.old, self._fence)
-        return access.fence_words(
-            self._stage, self.old, sorted({t for link in self.links for t in self._topics(link.name)}), how
-        )
+        how, why = self._chosen(True)
+        topics = sorted({t for link in self.links for t in self._topics(link.name)})
+        return [why] if why else access.fence_words(self._stage, self.old, topics, how)
 
     def hold(self) -> Found:
         reason = f"{self.new} is in service instead of {self.old}; `isthmus failback {self.old}` or `isthmus reseed {self.old}` ends that"
@@ -234,7 +258,9 @@ def failover(
             if before is not None and not before.over:
                 entry.since = before.since
         operation.carry_out(steps)
-        return {**operation.close(), **outcome(operation.entry, config)}
+        done = {**operation.close(), **outcome(operation.entry, config)}
+        refuse_late(operation.entry)
+        return done
 
 
 def _rests(stage: Stage, between: Between, new: str) -> bool:

@@ -5,7 +5,10 @@ Used by a planned failover, and by failback for the way home.
 Invariants:
 - fence before drain: what is drained is all that there will ever be;
 - drain before groups: every committed position has its record at the other side;
-- groups before promote: nobody reads or writes at the new site before the positions are there.
+- groups before promote: nobody reads or writes at the new site before the positions are there;
+- every right of every step is asked for in the check: nothing is fenced or opened by who may not do all of it;
+- without a fence nobody can promise that nothing is left behind. Then the old site is looked at once more when all is done, and what was written
+  there since is told as a failure.
 """
 
 from __future__ import annotations
@@ -14,14 +17,16 @@ import time
 from typing import Any
 
 from isthmus.config import Link
+from isthmus.control.fence import to_take
 from isthmus.engine.hold import hold
 from isthmus.engine.identity import recognise
 from isthmus.errors import ConnectionFailed, DataError, UnknownLink
 from isthmus.kafka.offsets import Partition
-from isthmus.recovery import access
+from isthmus.recovery import access, stranded
+from isthmus.recovery.allowed import refuse_missing
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
-from isthmus.recovery.journal import Found
+from isthmus.recovery.journal import Entry, Found
 from isthmus.recovery.operation import Operation, Step
 from isthmus.recovery.roles import set_roles
 from isthmus.recovery.seeded import seeded_by
@@ -58,6 +63,7 @@ class Switch:
         self.two_way = bool(between.backward) if two_way is None else two_way
         # A move along links that were chosen for it is a part of something larger, which sees to the others itself.
         self._way_back = between.backward if links is None else ()
+        self._alone = links is None
         self._wanted_fence, self._seconds, self._prefix, self._patience = fence, seconds, prefix, patience
 
     def steps(self) -> list[Step]:
@@ -71,6 +77,7 @@ class Switch:
             Step(p + "groups", f"put consumer groups where they stopped, at {new}", self.groups, self.plan_groups),
             Step(p + "promote", f"let clients write at {new}", self.promote, self.plan_promote),
             Step(p + "roles", f"{new} is in service from now on", self.roles),
+            Step(p + "late", f"look whether {old} was written to since", self.late),
         ]
 
     def _note(self, step: str) -> Any:
@@ -108,11 +115,22 @@ class Switch:
                     f"link {link.name}: {topic}[{partition}] stands still: {fault.message}. A planned move loses nothing, so mend that "
                     f"first; in an emergency, `isthmus failover {self.old} --to {self.new} --emergency` declares it as lost"
                 )
-        found["fence"] = access.chosen_fence(self._stage, self.old, self._wanted_fence)
+        how = self._chosen()
+        refuse_missing(self._stage, self.old, self.new, self.links, how, reached=True)
+        if how == "acls":  # raises if ACLs cannot fence it
+            self._stage.at(self.old, "reading ACLs", to_take, self._topics())
+        found["fence"] = how
         return found
+
+    def _chosen(self) -> How:
+        how = access.chosen_fence(self._stage, self.old, self._wanted_fence)
+        if how == "none" and self._alone and self._wanted_fence is None:
+            raise access.refuse_unfenced(self.old)
+        return how
 
     def plan_check(self) -> list[str]:
         lines = self._stage.told(self.old, self.new)
+        refuse_missing(self._stage, self.old, self.new, self.links, self._chosen(), reached=True)
         for link in self.links:
             try:
                 now = self._stage.at(self.new, "reading the link's state", standing, link)
@@ -136,13 +154,13 @@ class Switch:
     def fence(self) -> Found:
         if self._how == "none":
             self._note("fence")(
-                f"{self.old} is not fenced (no authoriser, no hook): stop its producers yourself; draining waits until nothing is written"
+                f"{self.old} is not fenced: nothing keeps producers from writing there, and what they write during the move may stay behind. Stop "
+                "them all now. Draining waits until nothing new comes; in the end it is looked whether something came all the same"
             )
         return access.fence(self._stage, self.old, self._topics(), self._how, self._operation.entry.id)
 
     def plan_fence(self) -> list[str]:
-        how = access.chosen_fence(self._stage, self.old, self._wanted_fence)
-        return access.fence_words(self._stage, self.old, self._topics(), how)
+        return access.fence_words(self._stage, self.old, self._topics(), self._chosen())
 
     def _topics(self) -> list[str]:
         """The source topics of all links, as they have been copied."""
@@ -177,7 +195,10 @@ class Switch:
                     f"(sites.{self.old}.hooks.fence); then give the command again"
                 )
             note(f"{self.old} is still being written to ({', '.join(moving[:3])}); waiting for it to rest")
-        return {"links": results, "rpo_records": 0, "rpo_seconds": 0.0}
+        found: Found = {"links": results, "rpo_records": 0, "rpo_seconds": 0.0}
+        if self._how == "none" and self.two_way:
+            found["copied"] = [[topic, p, end] for (topic, p), end in sorted(self._copied().items())]
+        return found
 
     def _copied(self) -> dict[Partition, int]:
         """Behind the last record of each source partition that was copied: by the map, which only knows what the links' rules want."""
@@ -193,6 +214,35 @@ class Switch:
         for link in self.links:
             partitions |= set(self._stage.at(self.new, "reading the link's state", standing, link).progress)
         self._stage.at(self.old, "reading log ends", settled_ends, sorted(partitions))
+
+    # -- what came too late -------------------------------------------------------------------------------
+
+    def late(self) -> Found:
+        """What was written at the old site behind the drain, by partition; only where nothing fenced it."""
+        if self._how != "none":
+            return {"partitions": {}}
+        late = self._came_late() if self.two_way else self._stayed_behind()
+        return {"partitions": {f"{topic}[{p}]": count for (topic, p), count in sorted(late.items())}}
+
+    def _came_late(self) -> dict[Partition, int]:
+        """Of links that go on: records of the old site that were copied after the drain, by the map."""
+        copied = self._operation.entry.found(self._prefix + "drain").get("copied")
+        if copied is None:  # drained by a version that did not write it down
+            return {}
+        drained = {(topic, p): end for topic, p, end in copied}
+        catch_up(self._config, self.links, self._note("late"), self._seconds)
+        return {key: end - drained.get(key, 0) for key, end in self._copied().items() if end > drained.get(key, 0)}
+
+    def _stayed_behind(self) -> dict[Partition, int]:
+        """Of links that rest now: records that they would copy if they did not."""
+        found: dict[Partition, int] = {}
+        for link in self.links:
+            now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
+            ranges = self._stage.at(self.old, "comparing its logs with what was copied", stranded.behind, now)
+            ids = self._stage.identities(link)
+            counts = self._stage.at(self.old, "counting what was not copied", stranded.count, link, ranges, ids)
+            found |= {key: counted.records for key, counted in counts.items() if counted.records}
+        return found
 
     def plan_drain(self) -> list[str]:
         from isthmus.engine.snapshot import Observer
@@ -248,3 +298,17 @@ class Switch:
         here = filter(self._stage.answers, (self.old, self.new))
         set_roles(self._stage, here, {self.old: "standby", self.new: "active"}, self._operation.entry.id)
         return {"active": self.new, "standby": self.old}
+
+
+def refuse_late(entry: Entry, prefix: str = "") -> None:
+    """Raise if an unfenced site was written to during the move: the move is done, and not everything went with it."""
+    late: dict[str, int] = entry.found(prefix + "late").get("partitions", {})
+    if late:
+        old, new = (entry.to, entry.site) if entry.kind == "failback" else (entry.site, entry.to)
+        names = ", ".join(f"{name} ({count})" for name, count in list(late.items())[:10])
+        more = f" and {len(late) - 10} more partitions" if len(late) > 10 else ""
+        raise DataError(
+            f"{new} is in service, but {old} was not fenced and has been written to since: {names}{more}. Stop the producers of {old}. With links both "
+            f"ways these records stand at {new} behind newer ones; with links one way they are at {old} alone: `isthmus failback` counts and copies "
+            "them"
+        )
