@@ -628,7 +628,9 @@ def test_secrets_stay_secret(guarded: dict[str, KafkaSite], unique_topic: Name, 
     topic = create_topic(east, unique_topic("secret"))
     grant(east, guarded["mutual-tls"], topic)
     produce(east, topic, numbered(100))
-    setup = one_link(east, west, [topic])
+    spark = {"spark.authenticate": "true", "spark.authenticate.secret": SECRET}
+    link = {"from": east.name, "to": west.name, "topics": [topic]}
+    setup = configure({east.name: east, west.name: west}, {new_name(): link}, spark=spark)
     env = {"TMPDIR": str(tmp_path), "SPARK_LOCAL_DIRS": str(tmp_path), "ISTHMUS_DEBUG": "1"}
     with Run(setup, env=env) as started:
         wait_for_records(west, topic, 100)

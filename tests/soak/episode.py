@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 from ledger import create_topic, read_topic
 from replicator import Replicator
-from traffic import QUIET, Checker, Violation, Writer
+from traffic import QUIET, Checker, Table, Violation, Writer
 
+import stock
 from isthmus.engine import state
 from isthmus.engine.offset_map import build_maps
 
@@ -50,12 +51,13 @@ class Episode:
             rng.choice(["exactly-once", "exactly-once", "at-least-once"]) if self.shape == "one-way" else "exactly-once"
         )
         self.headers = self.shape != "one-way" or rng.random() < 0.7
-        self.topic = f"{name}-orders"
+        self.topic, self._table_topic = f"{name}-orders", f"{name}-table"
         self.config = directory / "isthmus.yaml"
         self.links = self._configure()
         self.counts: Counter[str] = Counter()
         self.told: list[str] = []
         self._writers: list[Writer] = []
+        self._tables: list[Table] = []
         self._run: Replicator | None = None
 
     def __str__(self) -> str:
@@ -65,7 +67,7 @@ class Episode:
         names = [site.name for site in self.sites]
         pairs = [(a, b) for a in names for b in names if a != b]
         common: dict[str, Any] = {
-            "topics": [self.topic],
+            "topics": [self.topic, self._table_topic],
             "commit_interval": self._rng.choice(["50ms", "200ms", "1s"]),
             "tasks": 2,
         }
@@ -90,6 +92,9 @@ class Episode:
     def carry_out(self, actions: int) -> None:
         for site in self.sites:
             create_topic(site, self.topic, PARTITIONS)
+            self._create_table(site)
+        table = Table(self.sites[0], self._table_topic, self._rng).start()
+        self._tables.append(table)
         self.checker = Checker(self.sites, self.topic, PARTITIONS, repeats=self.delivery == "at-least-once").start()
         try:
             for site in self.sites[: 1 if self.shape == "one-way" else None]:
@@ -102,12 +107,23 @@ class Episode:
             self.settle()
             self.judge()
         finally:
-            for writer in self._writers:
+            for writer in (*self._writers, *self._tables):
                 with contextlib.suppress(Violation):
                     writer.stop(0)
             self.checker.stop()
             if self._run is not None:
                 self._run.close()
+
+    def _create_table(self, site: KafkaSite) -> None:
+        """A topic that the broker compacts all the time."""
+        config = {
+            "cleanup.policy": "compact",
+            "segment.ms": "3000",
+            "min.cleanable.dirty.ratio": "0.01",
+            "max.compaction.lag.ms": "5000",
+        }
+        admin = AdminClient({**site.client_config(), **QUIET})
+        stock.create(admin, NewTopic(self._table_topic, 1, 1, config=config))
 
     def write(self, site: KafkaSite) -> None:
         transactional = self._rng.random() < 0.4
@@ -300,7 +316,7 @@ class Episode:
         old, new = self.sites
         self.counts["planned failover"] += 1
         self._stop_writers(old, 120)
-        self._operate("failover", old.name, "--to", new.name, "--planned")
+        self._operate("failover", old.name, "--to", new.name, "--planned", "--fence", "none")
         self.write(new)
         time.sleep(self._rng.uniform(0, 3))
         self._stop_writers(new, 120)
@@ -331,10 +347,10 @@ class Episode:
 
     def settle(self) -> None:
         """No more faults: everything that was acknowledged arrives everywhere."""
-        for writer in self._writers:
+        for writer in (*self._writers, *self._tables):
             writer.stop()
         deadline = time.monotonic() + QUIET_SECONDS
-        while missing := self.checker.missing(self._writers):
+        while missing := self.checker.missing(self._writers) or self._tables_differ():
             run = self.keep_running()
             self.checker.raise_if_wrong()
             if time.monotonic() > deadline:
@@ -343,6 +359,18 @@ class Episode:
             time.sleep(0.5)
         time.sleep(2)  # for what must not come any more
         self.checker.raise_if_wrong()
+
+    def _tables_differ(self) -> list[str]:
+        """Where the last values of a compacted topic are not those of the site that it is written at."""
+        found = []
+        for table in self._tables:
+            home, *others = ((site.name, table.at(site)) for site in self.sites)
+            for name, values in others:
+                wrong = sorted(key for key in home[1].keys() | values.keys() if home[1].get(key) != values.get(key))
+                found += [
+                    f"{name}: {table.topic} has {values.get(k)!r} for {k!r}, not {home[1].get(k)!r}" for k in wrong
+                ]
+        return found
 
     def judge(self) -> None:
         for name, link in self.links.items():

@@ -142,6 +142,59 @@ class Writer:
             self.acked[partition].add(number)
 
 
+class Table:
+    """A compacted topic at one site: few keys, many values. What counts is the last value of each key."""
+
+    def __init__(self, site: KafkaSite, topic: str, rng: random.Random) -> None:
+        self.topic = topic
+        self._site, self._rng = site, random.Random(rng.random())
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def start(self) -> Table:
+        self._thread.start()
+        return self
+
+    def stop(self, patience: float = 120.0) -> None:
+        self._stop.set()
+        self._thread.join(patience)
+
+    def _write(self) -> None:
+        producer = Producer(
+            {
+                **self._site.client_config(),
+                **QUIET,
+                "enable.idempotence": True,
+                "delivery.timeout.ms": DELIVERY_SECONDS * 1000,
+                "reconnect.backoff.max.ms": 300,
+            }
+        )
+        number = 0
+        while not self._stop.wait(0.005):
+            key, value = b"k%d" % self._rng.randrange(40), b"%d" % number
+            with contextlib.suppress(BufferError):
+                producer.produce(self.topic, value if self._rng.random() < 0.95 else None, key, 0)
+                number += 1
+            producer.poll(0)
+        producer.flush(DELIVERY_SECONDS)
+
+    def at(self, site: KafkaSite, timeout: float = 60.0) -> dict[bytes, bytes]:
+        """The last value of each key, as a reader of committed records finds it."""
+        options = {"group.id": "soak-table", "isolation.level": "read_committed", "enable.partition.eof": True}
+        consumer = Consumer({**site.client_config(), **QUIET, **options, "enable.auto.commit": False})
+        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        found: dict[bytes, bytes | None] = {}
+        deadline = time.monotonic() + timeout
+        with contextlib.closing(consumer):
+            while time.monotonic() < deadline:
+                for message in consumer.consume(5000, 0.2):
+                    if message.error() is None:
+                        found[message.key()] = message.value()
+                    elif message.error().code() == KafkaError._PARTITION_EOF:
+                        return {key: value for key, value in found.items() if value is not None}
+        raise Violation(f"{site.name}: {self.topic} has no end")
+
+
 @dataclass
 class _Seen:
     """What stood at one site, by (partition, writer)."""

@@ -43,9 +43,14 @@ def _options(value: Any) -> dict[str, str]:
     return options
 
 
+def is_credential(option: str) -> bool:
+    """Whether an option's value is nobody else's business, by its name."""
+    return _CREDENTIAL.search(option) is not None
+
+
 def masked(options: dict[str, str]) -> dict[str, str]:
     """The options as they may be printed."""
-    return {key: MASK if _CREDENTIAL.search(key) else value for key, value in options.items()}
+    return {key: MASK if is_credential(key) else value for key, value in options.items()}
 
 
 SparkOptions = Annotated[

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from isthmus.config.spark import is_credential
 from isthmus.engine.class_archive import java_options
 from isthmus.errors import IsthmusError
 
@@ -141,9 +142,10 @@ def build_context(options: Mapping[str, str], needed: int) -> Any:
         settings["spark.driver.host"] = "127.0.0.1"
     settings.update(chosen)
     os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
+    secrets = {key: settings.pop(key) for key in list(settings) if is_credential(key)}
     conf = SparkConf().setMaster(master).setAll(list(settings.items()))
     try:
-        with _stderr_to_log(), _own_interrupts():
+        with _stderr_to_log(), _own_interrupts(), _by_file(secrets):
             return SparkContext(conf=conf)
     except Exception as error:
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
@@ -152,6 +154,28 @@ def build_context(options: Mapping[str, str], needed: int) -> Any:
             f"Spark could not be started on {master}: {reason}; is a JDK 17+ on the PATH, and are the spark options right? "
             f"What Spark printed is in {_LOG}"
         ) from error
+
+
+@contextlib.contextmanager
+def _by_file(secrets: Mapping[str, str]) -> Iterator[None]:
+    """Options that hold credentials reach Spark by a file that only we can read: pyspark passes all others on the JVM's command line,
+    which everybody on the machine can see. Spark reads the file once, when it starts."""
+    if not secrets:
+        yield
+        return
+    name, before = "PYSPARK_SUBMIT_ARGS", os.environ.get("PYSPARK_SUBMIT_ARGS")
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", prefix="isthmus-", suffix=".conf") as file:  # mode 0600
+        for key, value in secrets.items():
+            escaped = value.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+            file.write(f"{key}={escaped}\n")
+        file.flush()
+        os.environ[name] = f"--properties-file {file.name} --load-spark-defaults {before or 'pyspark-shell'}"
+        try:
+            yield
+        finally:
+            os.environ.pop(name)
+            if before is not None:
+                os.environ[name] = before
 
 
 @contextlib.contextmanager
