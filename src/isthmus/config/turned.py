@@ -23,7 +23,7 @@ class Turned(Link):
 
     undo: Link
 
-    def _rename(self, name: str) -> str:
+    def renamed(self, name: str) -> str:
         match = re.fullmatch(_expression(self.undo), name)
         if match is None or not match.groups():
             # A template without {topic} names one topic; the link says which.
