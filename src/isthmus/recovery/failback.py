@@ -183,6 +183,7 @@ class Failback:
                 copied = self._stage.at(self.away, "reading what was copied apart", seeded_by, part)
             except UnknownLink:
                 continue
+            self._rest(link)
             now = self._standing(link)
             ranges = {
                 (each.here, each.partition): (now.progress[each.here, each.partition].offset, each.reached)
@@ -195,7 +196,7 @@ class Failback:
                 (e.here, e.partition): [ranges[e.here, e.partition]] for e in aside if (e.here, e.partition) in ranges
             }
             self._stage.at(self.away, "remembering what was set aside", stranded.remember, link, spans)
-            mine = [each for each in copied if each not in aside]
+            mine = [each for each in copied if now.targets.get((each.here, each.partition)) == each.there]
             source = self._stage.site(self.home).cluster_id
             self._stage.at(
                 self.away, f"setting link {link.name}", stranded.adopt, link, source, ranges, positions, mine
@@ -362,16 +363,23 @@ class Failback:
         brought = self._stage.at(self.home, "reading what came home", seeded_by, back)
         new = [(e.there, e.partition) for e in brought if (e.there, e.partition) not in now.progress]
         begins = {key: first for key, (first, _) in self._stage.at(self.home, "reading logs", log_ranges, new).items()}
+        if silent := [key for key in new if key not in begins]:
+            topic, partition = silent[0]
+            raise DataError(
+                f"{self.home} does not tell where {topic}[{partition}] begins; are all its brokers back? Then give the command again"
+            )
         for each in brought:
             key = (each.there, each.partition)
             # A partition that is new at home, or was made by the way home, the link has not met yet.
             first = now.progress[key].offset if key in now.progress else begins[key]
-            if each.end <= first or not link.topics.matches(each.there):
+            if not link.topics.matches(each.there):
+                continue
+            came[key] = [(int(a), int(b)) for a, b in spans_of(each.runs, 1)]
+            if each.end <= first:
                 continue
             ranges[key] = (first, each.end)
             place = (now.targets.get(key, each.here), each.partition)
             positions[place] = Progress(each.end, each.there, home, each.there_id, each.here_id)
-            came[key] = [(int(a), int(b)) for a, b in spans_of(each.runs, 1) if b > first]
         own = {key: ranges[key] for key, number in self._counted(link, ranges).items() if number}
         if own:
             self._note(
