@@ -17,11 +17,15 @@ from isthmus.config.topics import Topics
 BACK, RESEED, STRANDED = ".back", ".reseed", ".stranded"
 _MARK = "\0"
 
+# By topic and partition of the turned link's source: ranges of offsets in ascending order.
+Without = dict[str, dict[int, list[tuple[int, int]]]]
+
 
 class Turned(Link):
-    """Undoes names instead of making them; ``undo`` is the link whose names they are."""
+    """Undoes names instead of making them; ``undo`` is the link whose names they are. What is in ``without`` stays where it is (rules/ranges.py)."""
 
     undo: Link
+    without: Without = {}
 
     def renamed(self, name: str) -> str:
         match = re.fullmatch(_expression(self.undo), name)

@@ -26,9 +26,11 @@ from isthmus.engine.table import read_table, write_table
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.groups import list_groups, offsets_of_groups
-from isthmus.kafka.offsets import LATEST, list_offsets
+from isthmus.kafka.offsets import log_ranges
+from isthmus.kafka.peek import Glimpse, peek
 from isthmus.recovery.allowed import has_authoriser
 from isthmus.recovery.fencing import How, run_hook
+from isthmus.recovery.seeded import seeded_by
 from isthmus.recovery.stage import Stage
 from isthmus.recovery.standing import SERVED, standing
 
@@ -199,19 +201,30 @@ def groups_at(stage: Stage, link: Link, site: str) -> list[dict[str, Any]]:
 
 
 def ends_of_copies(stage: Stage, links: Sequence[Link], site: str) -> dict[str, dict[str, int]]:
-    """Where the copies end at this moment, by topic and partition: everything behind that is the site's own."""
+    """Behind the last copy of each partition, by topic and partition: everything from there on is the site's own. By the map and not by the log:
+    clients may have written before the site was promoted. To be asked when the links rest."""
 
     async def look(cluster: Cluster) -> dict[str, dict[str, int]]:
-        places: set[tuple[str, int]] = set()
+        marks: dict[tuple[str, int], int | None] = {}
         for link in links:
-            now = await standing(cluster, link)
-            places |= {(now.targets[key], key[1]) for key in now.progress}
+            for each in await seeded_by(cluster, link):
+                # Where a link did not begin at the first record, somebody else may have brought what was there before.
+                unknown = not len(each.runs) and link.start != "earliest"
+                marks[each.there, each.partition] = None if unknown else each.end
+        logs = await log_ranges(cluster, sorted(marks), committed_only=False)
+        if silent := sorted(marks.keys() - logs.keys()):
+            topic, partition = silent[0]
+            raise DataError(f"site {site} does not tell the end of {topic}[{partition}]; are all its brokers there?")
+        behind = {key: logs[key][1] if mark is None else max(mark, logs[key][0]) for key, mark in marks.items()}
+        # Behind the last copy stands the marker of its transaction, which is no record; retention may take it like one.
+        seen = await peek(cluster, {key: mark for key, mark in behind.items() if mark < logs[key][1]})
         found: dict[str, dict[str, int]] = {}
-        for (topic, partition), end in (await list_offsets(cluster, dict.fromkeys(sorted(places), LATEST))).items():
-            if not isinstance(end, int):
-                raise DataError(f"site {site} does not tell the end of {topic}[{partition}]: {end.__name__}")
-            found.setdefault(topic, {})[str(partition)] = end
+        for (topic, partition), mark in sorted(behind.items()):
+            glimpse = seen.get((topic, partition))
+            if isinstance(glimpse, Glimpse) and all(record.offset < mark for record in glimpse.records):
+                mark = max(mark, glimpse.end)
+            found.setdefault(topic, {})[str(partition)] = mark
         return found
 
-    ends: dict[str, dict[str, int]] = stage.at(site, "reading log ends", look)
+    ends: dict[str, dict[str, int]] = stage.at(site, "reading where copies end", look)
     return ends

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
-from isthmus.config.turned import BACK, RESEED, STRANDED
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.errors import ConnectionFailed, DataError
 from isthmus.kafka.offsets import Partition
@@ -22,8 +21,8 @@ Goal = dict[Partition, int]
 LOOK_SECONDS = 0.3
 # A run that was just started has not reported yet, and one between two leases may be quiet: so long before it counts as nobody's.
 NOBODY_SECONDS = 12.0
-# Links that only recovery makes, and that nobody else can run.
-OURS = (BACK, RESEED, STRANDED)
+# In the names of links that only recovery makes, and that nobody else can run; no name in a file has it.
+OURS = "."
 
 
 def catch_up(
@@ -38,7 +37,7 @@ def catch_up(
         with _observed(config, link) as observer:
             first = observer.look()
             goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
-            patience = 0.0 if link.name.endswith(OURS) else NOBODY_SECONDS
+            patience = 0.0 if OURS in link.name else NOBODY_SECONDS
             if not _watch(observer, first, goal, deadline, note, patience):
                 nobodys.append((link, goal))
             results.append({"link": link.name, "behind_at_first": first.lag})

@@ -44,6 +44,11 @@ class Seeded:
         """Behind the last record that was seeded. By the map and not by the log: what somebody else writes there is behind it."""
         return int(self.runs[-1, 1] + self.runs[-1, 2]) if len(self.runs) else 0
 
+    @property
+    def reached(self) -> int:
+        """Behind the source offset of that record."""
+        return int(self.runs[-1, 0] + self.runs[-1, 2]) if len(self.runs) else 0
+
 
 async def map_of(target: Cluster, link: Link, ids: Mapping[Partition, UUID]) -> dict[Partition, PartitionMap]:
     """A link's map, of these incarnations of its source topics, whatever came after them."""

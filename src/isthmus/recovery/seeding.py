@@ -8,13 +8,14 @@ from isthmus.config import Link
 from isthmus.config.link import Headers
 from isthmus.config.loop import Loop
 from isthmus.config.origin import Origin
-from isthmus.config.turned import BACK, RESEED, turned
+from isthmus.config.turned import BACK, RESEED, Without, turned
 from isthmus.rules import Identities
 
 
-def way_home(link: Link) -> Link:
-    """The way back along a link, for what its destination has written itself: with origins, so that nothing comes home twice."""
-    return turned(link, BACK, origin=link.origin or Origin(), loop=Loop(drop="returning"))
+def way_home(link: Link, without: Without | None = None) -> Link:
+    """The way back along a link, for what its destination has written itself: with origins, so that nothing comes home twice. What is
+    ``without`` the link itself has put there."""
+    return turned(link, BACK, origin=link.origin or Origin(), loop=Loop(drop="returning"), without=without or {})
 
 
 def reseeding(link: Link, lost: str, ids: Identities) -> Link:

@@ -54,7 +54,8 @@ def service(known: Mapping[tuple[str, str], Entry], site: str, to: str) -> Servi
     if not moves:
         return None
     over = came_home(mine)
-    since = [e for e in moves if e.began > over]
+    # An operation knows what had come home when it was opened; the clocks of two operators' machines may differ.
+    since = [e for e in moves if e.began > over or (over and e.home >= over)]
     if since:
         return Service(tuple(since))
     return Service(tuple(moves), over, next((e for e in mine if e.kind == "failback" and e.ended == over), None))
