@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import ResourceType
@@ -32,15 +33,18 @@ from links import (
     numbered,
     one_link,
     produce,
+    producer_of,
     read,
     reset,
     run,
+    send,
     set_config,
     status,
     wait_for,
     wait_for_records,
 )
 
+from isthmus.engine import undecided
 from isthmus.errors import (
     AuthenticationFailed,
     AuthorisationFailed,
@@ -606,3 +610,41 @@ def test_unreachable_site(run_to_nowhere: Run) -> None:
     assert error["site"] == "there"
     assert "127.0.0.1:1" in error["message"]
     assert "sites.there.bootstrap" in error["message"]
+
+
+def test_what_stands_behind_an_open_transaction(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody reads it, so lag is 0: it is told all the same, with whose it is and how to end it."""
+    topic, identity = create_topic(east, unique_topic("held-back")), unique_topic("billing")
+    setup = one_link(east, west, [topic])
+    produce(east, topic, numbered(10))
+    copy_until_caught_up(setup)
+    producer = producer_of(east, transactional_id=identity, transaction_timeout_ms=600_000)
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    send(producer, topic, [Message(b"undecided")])
+    produce(east, topic, numbered(100))
+
+    def look() -> tuple[dict[str, Any], list[str]]:
+        (link,) = isthmus(setup, "status", "--json").document
+        (found,) = link["partitions"]
+        return found, link["trouble"]
+
+    monkeypatch.setattr(undecided, "LONG_SECONDS", 0.0)
+    found, trouble = look()
+    assert (found["lag"], found["hidden"], found["fault"]) == (0, 101, "")
+    assert trouble == [found["trouble"]]
+    for words in (
+        f"transactional id {identity} ",
+        "from offset 10 on",
+        "since 20",
+        f"--topic {topic} --partition 0 --start-offset 10",
+    ):
+        assert words in found["trouble"]
+    assert "101 behind an open transaction" in " ".join(isthmus(setup, "status").out.split())
+    monkeypatch.setattr(undecided, "LONG_SECONDS", 3600.0)
+    found, trouble = look()
+    assert (found["hidden"], found["trouble"], trouble) == (101, "", []), "a short one is everyday life"
+    producer.abort_transaction(60)
+    wait_for(lambda: look()[0]["hidden"] == 0, "the end of the transaction")

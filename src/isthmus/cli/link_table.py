@@ -68,7 +68,7 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
                 _number(p.lag),
                 amount(p.records_per_second),
                 amount(p.bytes_per_second),
-                Text(p.fault or "ok", style="red" if p.fault else "green"),
+                _state(p, Text),
             )
         parts.append(table)
         hidden = len(state.partitions) - len(shown)
@@ -77,8 +77,14 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
         if any(state.schema_ids.values()):
             parts.append(Text(f"  {schema_ids(state)}"))
         parts += [Text(f"  {_told(p)}", style="red") for p in state.faults[:5]]
-        parts += [Text(f"  {words}", style="yellow") for words in state.trouble]
+        parts += [Text(f"  {words}", style="yellow") for words in state.all_trouble]
     return Group(*parts)
+
+
+def _state(p: PartitionState, text: Any) -> Any:
+    if p.fault:
+        return text(p.fault, style="red")
+    return text(f"{p.hidden} behind an open transaction", style="yellow") if p.trouble else text("ok", style="green")
 
 
 def _told(p: PartitionState) -> str:
@@ -88,7 +94,7 @@ def _told(p: PartitionState) -> str:
 
 
 def _importance(p: PartitionState) -> tuple[bool, int, float]:
-    return (not p.fault, -(p.lag or 0), -p.bytes_per_second)
+    return (not (p.fault or p.trouble), -(p.lag or 0), -p.bytes_per_second)
 
 
 def _number(value: int | None) -> str:

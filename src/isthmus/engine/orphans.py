@@ -8,12 +8,15 @@ Invariants:
 - only transactions of ids that were just taken are ended (pen.py): their coordinator says that nothing of them is open, so what a partition holds open is an
   orphan. It is aborted, and copied again; unless committed progress has passed over it: then it was meant to be committed, as the one after it was, and is;
 - in one partition all of a transaction is visible, or nothing. So where copies are visible behind the progress that is committed, progress is moved
-  behind them, and the map learns of them: nothing comes twice, nothing is left out. Which source record a copy is of tells its header: without one (``headers: off``), the link stops and says so.
+  behind them, and the map learns of them: nothing comes twice, nothing is left out. Which source record a copy is of tells its header: without one (``headers: off``), the link stops and says so;
+- copies are looked at from where the map that could be read *before* anything was ended knows the last one, however many there are. What stands before that is in the map already, and may be of an
+  older incarnation of the source, or of before a reset: it says nothing of what is to be copied now. What stands behind it is written to the map anew: its line may be in what was aborted.
 """
 
 from __future__ import annotations
 
 import struct
+import uuid
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -23,11 +26,12 @@ import numpy as np
 from kafka.protocol.admin.transactions import DescribeProducersRequest
 
 from isthmus.config import Link
+from isthmus.control.map_records import MapRecords
 from isthmus.control.translation import source_offset
-from isthmus.engine.offset_map import ChunkWriter
+from isthmus.engine.offset_map import ChunkKey, decode_chunk
 from isthmus.engine.state import Progress
 from isthmus.errors import DataError
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import NO_ID, Cluster
 from isthmus.kafka.fetch import Fetched
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.offsets import Committed, Partition, by_topic, log_ranges
@@ -36,8 +40,6 @@ from isthmus.kafka.read import read_ranges
 
 # The markers of a transaction that was really being ended are there by then.
 SETTLE_SECONDS = 5.0
-# So far back the last copy is looked for; others may have written behind it.
-LOOK_BACK = 20_000
 _LENGTH, _PRODUCER = struct.Struct(">i"), struct.Struct(">q")
 
 
@@ -104,33 +106,69 @@ def _header(target: Cluster, link: Link) -> str:
     return link.headers.offset
 
 
+async def known_ends(target: Cluster, link: Link, committed: Mapping[Partition, Committed]) -> dict[Partition, int]:
+    """Behind the last copy in each destination partition, of whatever incarnation of its source, as far as the map can be read now."""
+    last: dict[tuple[str | uuid.UUID, int], int] = {}
+    for raw, value in await MapRecords(link.name, patience=0).look(target):
+        key, chunk = ChunkKey.decode(raw), decode_chunk(value)
+        where = (key.topic if chunk.target_id == NO_ID else chunk.target_id, key.partition)
+        if len(chunk.runs):
+            last[where] = max(last.get(where, 0), int(chunk.runs[-1, 1] + chunk.runs[-1, 2]))
+    found: dict[Partition, int] = {}
+    for (topic, partition), value_there in committed.items():
+        progress = Progress.read(value_there)
+        if progress is not None:
+            which = progress.source_topic if progress.target_id == NO_ID else progress.target_id
+            found[topic, partition] = last.get((which, partition), 0)
+    return found
+
+
 async def seen_beyond(
-    target: Cluster, link: Link, committed: Mapping[Partition, Committed], ours: Collection[int]
+    target: Cluster,
+    link: Link,
+    committed: Mapping[Partition, Committed],
+    ours: Collection[int],
+    known: Mapping[Partition, int],
 ) -> tuple[dict[Partition, Committed], list[tuple[bytes, bytes]]]:
-    """Progress behind what is visible, of partitions in which that is more than is committed, and the records of the map that belong to it.
+    """Progress behind what is visible, of partitions in which there are copies behind what the map knew (``known``), and the records of the map that belong to them.
 
     ``ours`` are the link's producer ids: what others have written there, perhaps with a header of the same name, does not count.
     """
+    from isthmus.engine.positions import map_chunks  # which needs the pen, and the pen needs this
+
     progress = {key: read for key, value in committed.items() if (read := Progress.read(value)) is not None}
     header = _header(target, link)
     logs = await log_ranges(target, progress)
-    ranges = {key: (max(start, end - LOOK_BACK), end) for key, (start, end) in logs.items()}
-    rows: dict[Partition, list[tuple[int, int, int]]] = defaultdict(list)
+    ranges = {key: (max(start, known.get(key, 0)), end) for key, (start, end) in logs.items()}
+    rows: dict[Partition, list[list[int]]] = defaultdict(list)
 
     def take(piece: Fetched, position: int) -> None:
         for source, there in _copies(piece, position, ours, header):
-            if source >= progress[piece.partition].offset:
-                rows[piece.partition].append((source, there, 1))
+            add_copy(rows[piece.partition], source, there)
 
     await read_ranges(target, ranges, take)
     moved: dict[Partition, Committed] = {}
     chunks: list[tuple[bytes, bytes]] = []
-    for key, found in rows.items():
-        was, end = progress[key], found[-1][0] + 1
-        moved[key] = replace(was, offset=end).commit()
-        writer = ChunkWriter(was.source_topic, key[1], was.source_id, was.target_id)
-        chunks += writer.stage([np.array(found, np.int64)], was.offset, end)
+    for key, runs in rows.items():
+        if runs:
+            was = progress[key]
+            now = replace(was, offset=max(was.offset, runs[-1][0] + runs[-1][2]))
+            moved[key] = now.commit()
+            chunks += map_chunks(now, key[1], np.array(runs, np.int64), min(was.offset, runs[0][0]))
     return moved, chunks
+
+
+def add_copy(runs: list[list[int]], source: int, there: int) -> None:
+    """Add one copy behind others of its partition; of several copies of one record the last one counts, as in the map."""
+    while runs and runs[-1][0] + runs[-1][2] > source:
+        runs[-1][2] = source - runs[-1][0]
+        if runs[-1][2] > 0:
+            break
+        runs.pop()
+    if runs and runs[-1][0] + runs[-1][2] == source and runs[-1][1] + runs[-1][2] == there:
+        runs[-1][2] += 1
+    else:
+        runs.append([source, there, 1])
 
 
 def _copies(piece: Fetched, position: int, ours: Collection[int], header: str) -> Iterator[tuple[int, int]]:

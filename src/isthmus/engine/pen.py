@@ -15,7 +15,7 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.orphans import SETTLE_SECONDS, open_transactions, passed_over, seen_beyond
+from isthmus.engine.orphans import SETTLE_SECONDS, known_ends, open_transactions, passed_over, seen_beyond
 from isthmus.engine.state import Claim, Progress
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
@@ -91,11 +91,12 @@ class Pen:
         held = await open_transactions(self._target, leaders, [*places, self._map], ours)
         if not stuck and not held:
             return committed
+        known = await known_ends(self._target, self._link, committed)
         commit = await passed_over(self._target, self._link, held, committed)
         for producer in self._fenced:
             await producer.end_orphans([*places, self._map], self._group, commit)
         committed = await group_offsets(self._target, self._group)
-        moved, chunks = await seen_beyond(self._target, self._link, committed, ours)
+        moved, chunks = await seen_beyond(self._target, self._link, committed, ours, known)
         await self.write(moved, chunks)
         return {**committed, **moved}
 

@@ -17,6 +17,7 @@ from isthmus.engine import state
 from isthmus.engine.plan import discover
 from isthmus.engine.report import PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
+from isthmus.engine.undecided import is_long, undecided
 from isthmus.errors import ConnectionFailed, IsthmusError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
@@ -39,6 +40,9 @@ class PartitionState:
     records_per_second: float = 0.0
     fault: str = ""
     message: str = ""
+    hidden: int = 0
+    """Offsets behind an open transaction at the source, which nobody reads until it ends."""
+    trouble: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__slots__}
@@ -72,6 +76,11 @@ class LinkState:
     def faults(self) -> list[PartitionState]:
         return [p for p in self.partitions if p.fault]
 
+    @property
+    def all_trouble(self) -> list[str]:
+        """What troubles the link, and what troubles one of its partitions and is none of the link's doing."""
+        return [*self.trouble, *(p.trouble for p in self.partitions if p.trouble)]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "link": self.link,
@@ -85,7 +94,7 @@ class LinkState:
             "records_per_second": round(self.records_per_second, 1),
             "bytes_per_second": round(self.bytes_per_second, 1),
             "schema_ids": self.schema_ids,
-            "trouble": self.trouble,
+            "trouble": self.all_trouble,
             "partitions": [p.to_json() for p in self.partitions],
         }
 
@@ -263,5 +272,21 @@ class Observer:
                 )
             )
             result.lag += lag if lag is not None else end_offset or 0
+        await self._undecided(result)
         self._before = {key: position for key, (position, _) in positions.items()}
         self._at = now
+
+    async def _undecided(self, result: LinkState) -> None:
+        """Tell of what stands behind transactions that have been open for long."""
+        ends = {(p.topic, p.partition): p.end for p in result.partitions if p.end is not None}
+        try:
+            found = await undecided(self.source, ends) if ends else {}
+        except (kerrors.KafkaError, OSError) as error:
+            result.trouble.append(self.source.explain(error, "looking for open transactions").message)
+            return
+        for p in result.partitions:
+            one = found.get((p.topic, p.partition))
+            if one is not None:
+                p.hidden = one.hidden
+                if is_long(one):
+                    p.trouble = one.words((p.topic, p.partition), self.source)
