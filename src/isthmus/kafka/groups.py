@@ -66,7 +66,7 @@ async def list_groups(cluster: Cluster, timeout: float = 30.0) -> dict[str, Grou
             for node, future in sent:
                 response = await future
                 if response.error_code:
-                    raise kerrors.for_code(response.error_code)(f"listing groups of broker {node}")
+                    raise cluster.refused(response, response.error_code, f"broker {node}")
                 for g in response.groups:
                     kind = (getattr(g, "group_type", "") or "classic").lower()
                     found[g.group_id] = Group(g.group_id, g.group_state or "", kind, g.protocol_type or "")
