@@ -28,7 +28,7 @@ from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.identity import recognise
 from isthmus.engine.job import Job
-from isthmus.engine.plan import Planner, check_identity, ensure_state_topics
+from isthmus.engine.plan import Planner, check_features, check_identity, ensure_state_topics
 from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.steer import steer
@@ -108,6 +108,7 @@ class LinkRun:
         """Reach both sites and check that they are two; raises what the user must mend."""
         self.observer.connect(seconds)
         check_identity(self.job, self.observer.source, self.observer.target)
+        check_features(self.job, self.observer.source, self.observer.target)
 
     def prepare(self) -> None:
         """Check that the sites are those that were linked before, and make what the link keeps at the destination."""

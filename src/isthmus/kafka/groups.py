@@ -104,6 +104,8 @@ def _offsets(body: Any) -> Offsets | Error:
     """One group's part of an answer; an error of one of its partitions is the group's, for a part would look like all."""
     parts = [(t.name, p) for t in body.topics for p in t.partitions]
     code = body.error_code or next((p.error_code for _, p in parts if p.error_code), 0)
+    if code == kerrors.GroupIdNotFoundError.errno:
+        return {}  # nothing committed
     if code:
         error: Error = kerrors.for_code(code)
         return error
