@@ -12,7 +12,8 @@ where a request asks for it (JSON without spaces, keys in order: stored so, and 
 
 A subject's own mode wins over the registry's. It also misbehaves on request: ``failing`` answers 503 so many times, and
 ``dies_after`` so many POST requests for ever; a request that ``holds`` names is carried out, ``held`` is set, and its answer
-never comes.
+never comes. ``fixed_modes`` shows the mode and lets nobody set it, as Karapace does; ``null_for_none`` says ``null`` for a list
+of no subjects.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class StrictRegistry:
         self.deleted: set[tuple[str, int]] = set()
         self.levels: dict[str, str] = {}
         self.modes: dict[str, str] = {"": "READWRITE"}
+        self.fixed_modes = self.null_for_none = False
         self.failing = 0
         self.dies_after: int | None = None
         self.holds: str | None = None
@@ -115,7 +117,8 @@ class StrictRegistry:
             body = self.normalised(body)
         match (verb, *words):
             case ("GET", "subjects"):
-                return sorted(subject for subject in self.versions if self.live(subject, deleted))
+                found = sorted(subject for subject in self.versions if self.live(subject, deleted))
+                return None if self.null_for_none and not found else found
             case ("GET", "subjects", subject, "versions"):
                 return self.live(subject, deleted) or self.missing(40401, f"Subject '{subject}' not found.")
             case ("GET", "subjects", subject, "versions", version):
@@ -163,6 +166,8 @@ class StrictRegistry:
             case ("GET", "mode", subject):
                 mode = self.modes.get(subject)
                 return {"mode": mode} if mode else self.missing(40409, f"no mode for '{subject}'")
+            case ("PUT" | "DELETE", "mode", *_) if self.fixed_modes:
+                raise Refusal(405, 405, "Method Not Allowed")
             case ("PUT", "mode", *subject):
                 name = subject[0] if subject else ""
                 if body["mode"] == "IMPORT" and self.live(name, True) and query.get("force") != "true":

@@ -354,6 +354,7 @@ def test_broker_that_dies_tells_its_log(box: Sandbox) -> None:
     [
         ({"name": "a/b"}, "no usable name"),
         ({"name": "a", "brokers": 0}, "1 to 9 brokers"),
+        ({"name": "a", "version": "3.4.1"}, "needs 3.5 or newer"),
         ({"name": "a", "sasl": "GSSAPI"}, "Unknown SASL mechanism"),
         ({"name": "a", "sasl": "PLAIN", "users": {"bob": 'a"b'}}, "password of sandbox user 'bob'"),
     ],

@@ -94,6 +94,37 @@ def test_a_standby_is_readonly_for_others_until_it_is_promoted(
     assert versions(west, "one") == [1, 2]
 
 
+def test_a_registry_that_lets_nobody_set_its_mode_is_used_without(
+    east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
+) -> None:
+    east, west = pair
+    east.null_for_none = west.null_for_none = west.fixed_modes = True
+    setup = linked(east_and_west, east, west, {"standby": True})
+    assert plan(setup)["*"].action == "alter", "nobody has asked for another mode yet; there are no subjects"
+    register(east, "one", A)
+    told = {name: outcome.error for name, outcome in apply(setup).items()}
+    assert told["one"] == ""
+    assert "lets nobody set its mode" in told["*"]
+    assert versions(west, "one") == [1]
+    # It is said once; then it is a registry without modes.
+    register(east, "one", B)
+    kept = plan(setup)["*"]
+    assert (kept.action, "no modes that can be set" in kept.why) == ("keep", True)
+    assert applied(setup) == {"one": "grow"}
+    assert versions(west, "one") == [1, 2]
+    assert [asked for asked in west.asked if asked.startswith("PUT /mode")] != []
+    west.asked.clear()
+    assert applied(setup) == {}
+    assert [asked for asked in west.asked if asked.startswith("PUT /mode")] == []
+    # Ids cannot be kept there, and a plan says so.
+    blocked = plan(links.changed(setup, sync={"schemas": {"ids": "keep"}, "groups": False}))["*"]
+    assert blocked.action == "blocked"
+    # Once it shows another mode, somebody could set it.
+    west.fixed_modes, west.modes[""] = False, "READWRITE_OVERRIDE"
+    assert applied(setup) == {"*": "alter"}
+    assert west.modes == {"": "READONLY"}
+
+
 def test_a_standby_is_promoted_and_what_was_registered_there_comes_home(
     east_and_west: Sites, pair: tuple[StrictRegistry, StrictRegistry]
 ) -> None:

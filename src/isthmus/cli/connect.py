@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import kafka.errors as kerrors
 
 from isthmus.config import Site
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import Cluster, whose
 from isthmus.kafka.loop import Loop
 
 
@@ -22,7 +22,7 @@ def connected(*sites: Site, timeout: float = 10.0, patience: float = 2.0) -> Ite
             loop.run(cluster.connect, timeout, patience)
         yield clusters
     except kerrors.KafkaError as error:
-        raise clusters[-1].explain(error) from error
+        raise whose(error, *clusters).explain(error) from error
     finally:
         for cluster in clusters:
             cluster.close()

@@ -22,7 +22,7 @@ from isthmus.control.group_writes import write_in_turns
 from isthmus.control.groups import MISSING, Groups, Known, View, survey
 from isthmus.control.map_records import UNTIL_ENDED_SECONDS
 from isthmus.errors import DataError, IsthmusError
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import Cluster, whose
 from isthmus.kafka.groups import list_groups, offsets_of_groups
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_offsets
 
@@ -122,7 +122,7 @@ async def move_groups(ends: Ends) -> list[Moved]:
 
 
 def explained(ends: Ends, error: kerrors.KafkaError) -> IsthmusError:
-    return ends.target.explain(error, "reading consumer groups of both sites")
+    return whose(error, ends.source, ends.target).explain(error, "reading consumer groups of both sites")
 
 
 async def reset(

@@ -248,6 +248,9 @@ def _left_alone(group: Group, there: Group | None, only_empty: bool) -> str:
         return f"a {group.kind} group keeps more than offsets, which cannot be carried over"
     if group.state == "Dead":
         return "it is dead"
+    for one, where in ((group if only_empty else None, "source"), (there, "destination")):
+        if one is not None and not one.state:
+            return f"whether it has members at the {where} is not known: the site tells no state of it"
     if only_empty and not group.empty:
         return f"it has members at the source ({group.state}) and only_empty is set"
     if there is not None and there.state not in ("Empty", "Dead"):

@@ -18,7 +18,7 @@ from isthmus.control.acls import ACL, PROMOTED, STAGED, acl_of, key_of, outcome_
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.fence import standby_right
 from isthmus.control.registry import RegistryClient, path
-from isthmus.control.registry_mode import mode_of
+from isthmus.control.registry_mode import mode_of, settable
 from isthmus.control.schema_copy import in_thread
 from isthmus.errors import IsthmusError
 from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls
@@ -104,7 +104,7 @@ async def _mode_change(target: Cluster, link: Link, wanted: str, why: str) -> li
     if not options.enabled or not options.standby or target.site.registry is None:
         return []
     try:
-        mode = await in_thread(target.loop, _mode, target)
+        mode = settable(await memory.recall(target, link.name), await in_thread(target.loop, _mode, target))
     except IsthmusError as error:
         return [Change("schemas", "*", "blocked", error.message)]
     if mode is None or mode == wanted:

@@ -29,7 +29,7 @@ from isthmus.control.meter import METER
 from isthmus.control.needs import lacking, whole_list
 from isthmus.control.topics import discover
 from isthmus.errors import ClusterChanged, ConfigError, IsthmusError, NotAllowed, SameCluster
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import Cluster, whose
 from isthmus.kafka.produce import Fenced, Interrupted, Refused
 from isthmus.rules.listed import is_listed
 
@@ -252,6 +252,8 @@ async def explained(error: Exception, ends: Ends, doing: str) -> IsthmusError:
         error = kerrors.KafkaConnectionError(str(error) or type(error).__name__)
     if isinstance(error, kerrors.AuthorizationError):
         return ends.target.explain(error, doing)
+    if hasattr(error, "site"):
+        return whose(error, ends.source, ends.target).explain(error, doing)
     try:
         await ends.source.metadata([])
     except (kerrors.KafkaError, OSError):

@@ -24,10 +24,10 @@ from isthmus.config import Link, Site
 from isthmus.control.acls import PROMOTED
 from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
-from isthmus.control.memory import of_kind, recall, remember
+from isthmus.control.memory import Memory, of_kind, recall, remember
 from isthmus.control.meter import METER
 from isthmus.control.registry import RegistryClient, path
-from isthmus.control.registry_mode import Modes, left_open, mode_of
+from isthmus.control.registry_mode import Modes, cannot_be_set, left_open, mode_of, settable
 from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread, incompatible
 from isthmus.control.schema_guard import LIFTED, Guard, left_lifted
 from isthmus.errors import ConnectionFailed, IsthmusError
@@ -84,9 +84,7 @@ class Schemas:
         known = Known(of_kind(memory, KIND))
         copy = open_copy(ends, known)
         try:
-            return await in_thread(
-                ends.loop, _compare, copy, left_open(memory), left_lifted(memory), PROMOTED in memory
-            )
+            return await in_thread(ends.loop, _compare, copy, memory)
         finally:
             copy.close()
 
@@ -95,7 +93,7 @@ class Schemas:
         memory = await recall(ends.target, ends.link.name)
         known = Known(of_kind(memory, KIND))
         copy = open_copy(ends, known)
-        modes = Modes(ends, copy.target)
+        modes = Modes(ends, copy.target, memory)
         try:
             return await self._carry_out(ends, copy, modes, todo)
         finally:
@@ -143,8 +141,16 @@ class Schemas:
             for order, result in await in_thread(
                 ends.loop, copy.target.map, lambda order: _finish(copy, order, order.subject in errors), rest
             ):
-                if isinstance(result, IsthmusError):
+                if order.mode is not None and cannot_be_set(result):
+                    await modes.give_up()
+                    errors[order.subject] = (
+                        f"the registry of {copy.target.site} lets nobody set its mode: nothing holds others back from writing to it. "
+                        "The rest is done, and it is not tried again"
+                    )
+                elif isinstance(result, IsthmusError):
                     errors.setdefault(order.subject, result.message)
+                elif order.mode is not None:
+                    await modes.worked()
             await _write_down(ends, copy.known)
         finally:
             await modes.close(opened)
@@ -207,13 +213,12 @@ def copy_between(link: Link, source: Site, target: Site, known: Known) -> Schema
 # -- comparing --------------------------------------------------------------------------------------------
 
 
-def _compare(
-    copy: SchemaCopy, open_subjects: Mapping[str, str], lifted: Mapping[str, str], promoted: bool
-) -> list[Change]:
+def _compare(copy: SchemaCopy, memory: Memory) -> list[Change]:
     """All changes. What a run that was cut off has left is mended even if the source cannot be asked."""
-    left = _left_lifted(copy, lifted) + _left_open(open_subjects)
+    lifted = left_lifted(memory)
+    left = _left_lifted(copy, lifted) + _left_open(left_open(memory))
     try:
-        changes = left + _registry_changes(copy, promoted)
+        changes = left + _registry_changes(copy, memory)
         if not any(change.action == "blocked" for change in changes):
             changes += _compare_subjects(copy, lifted)
     except IsthmusError as error:
@@ -227,8 +232,8 @@ def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Chang
     options, known = copy.options, copy.known
     changes: list[Change] = []
     with_deleted = options.deleted == "copy"
-    subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted)) if options.matches(s)]
-    there = set(copy.target.get(path("subjects")))
+    subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted)) or () if options.matches(s)]
+    there = set(copy.target.get(path("subjects")) or ())
     seen: dict[str, _Seen] = {}
     for subject, looked in _each(copy.source, lambda s: _look(copy, s, copy.name(s) in there), sorted(set(subjects))):
         if isinstance(looked, IsthmusError):
@@ -308,20 +313,20 @@ def _level_of(subject: str) -> str:
     return f"level of {subject}"
 
 
-def _registry_changes(copy: SchemaCopy, promoted: bool) -> list[Change]:
+def _registry_changes(copy: SchemaCopy, memory: Memory) -> list[Change]:
     """What concerns the destination's registry as a whole: its mode."""
     options, site = copy.options, copy.target.site
     changes: list[Change] = []
     if options.ids != "keep" and not options.standby:
         return changes
-    mode = mode_of(copy.target)
+    mode = settable(memory, mode_of(copy.target))
     if mode is None and options.ids == "keep":
-        why = f"the registry of {site} has no modes, so it cannot import ids: use `ids: translate`"
+        why = f"the registry of {site} has no modes that can be set, so it cannot import ids: use `ids: translate`"
         changes.append(Change(Schemas.name, WHOLE_REGISTRY, "blocked", why))
     elif mode is None:
-        why = f"the registry of {site} has no modes: nothing holds others back from writing to it"
+        why = f"the registry of {site} has no modes that can be set: nothing holds others back from writing to it"
         changes.append(Change(Schemas.name, WHOLE_REGISTRY, "keep", why))
-    elif options.standby and not promoted and mode != "READONLY":
+    elif options.standby and PROMOTED not in memory and mode != "READONLY":
         why = "a standby: only this link writes to it until it is promoted"
         order = Order(WHOLE_REGISTRY, mode="READONLY")
         changes.append(
@@ -333,7 +338,7 @@ def _registry_changes(copy: SchemaCopy, promoted: bool) -> list[Change]:
 def _look(copy: SchemaCopy, subject: str, is_there: bool) -> _Seen:
     with_deleted = copy.options.deleted == "copy"
     live = copy.source.find(path("subjects", subject, "versions")) or []
-    every = copy.source.get(path("subjects", subject, "versions", deleted=True)) if with_deleted else live
+    every = (copy.source.get(path("subjects", subject, "versions", deleted=True)) or []) if with_deleted else live
     known = copy.known.subjects.get(subject)
     to = copy.name(subject)
     seen = _Seen(subject, sorted(live), sorted(set(every) - set(live)), None)

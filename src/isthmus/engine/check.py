@@ -14,6 +14,7 @@ from isthmus.control.topics import nothing_found
 from isthmus.engine.plan import discover
 from isthmus.errors import AuthenticationFailed, ConfigError, IsthmusError
 from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.features import unfit
 from isthmus.kafka.loop import Loop
 from isthmus.rules import compile_rules
 
@@ -74,6 +75,9 @@ def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
     if source and target and source.cluster_id and source.cluster_id == target.cluster_id:
         words = f"sites {link.source} and {link.target} are one cluster ({source.cluster_id})"
         problems.append(Problem((*at, "to"), words, "a link to itself would copy its own copies for ever"))
+    if (missing := unfit(source, target, link.delivery == "exactly-once")) is not None:
+        key, words, hint = missing
+        problems.append(Problem((*at, key), words, hint))
     if source is None:
         return problems
     try:

@@ -40,6 +40,7 @@ from isthmus.engine.steer import put_back
 from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
+    ConfigError,
     DestinationRefused,
     PartitionFault,
     SameCluster,
@@ -57,6 +58,7 @@ from isthmus.kafka.admin import (
     wait_for_topics,
 )
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster, TopicInfo, whose
+from isthmus.kafka.features import unfit
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Loop, Signal
 from isthmus.kafka.offsets import (
@@ -71,7 +73,7 @@ from isthmus.kafka.produce import Fenced, Interrupted, Producer, small_batches
 from isthmus.kafka.read import Pair, read_to_end
 from isthmus.rules import Identities
 
-__all__ = ["Job", "Planner", "Topic", "check_identity", "discover", "ensure_state_topics"]
+__all__ = ["Job", "Planner", "Topic", "check_features", "check_identity", "discover", "ensure_state_topics"]
 
 # Brokers forget a group's offset a week (by default) after it was committed: idle partitions are refreshed.
 REFRESH_PROGRESS_SECONDS = 6 * 3600
@@ -150,6 +152,7 @@ class Planner:
             await self.source.connect()
             await self.target.connect()
             check_identity(self.job, self.source, self.target)
+            check_features(self.job, self.source, self.target)
             self._identities = await recognise(self.source, self.target)
             await ensure_state_topics(self.target, self.job.link)
             self._connected = True
@@ -498,6 +501,14 @@ def check_identity(job: Job, source: Cluster, target: Cluster) -> None:
             f"link {job.link.name}: sites {job.source.name} and {job.target.name} are one cluster ({source.cluster_id}); "
             "a link to itself would copy its own copies for ever"
         )
+
+
+def check_features(job: Job, source: Cluster, target: Cluster) -> None:
+    """The sites speak what the link needs of them; a run without that would try for ever."""
+    found = unfit(source, target, job.link.delivery == "exactly-once")
+    if found is not None:
+        key, words, hint = found
+        raise ConfigError(f"link {job.link.name}: {words}; {hint} (links.{job.link.name}.{key})")
 
 
 async def ensure_state_topics(target: Cluster, link: Link) -> None:

@@ -29,6 +29,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
+from isthmus.errors import DataError
 from isthmus.kafka.cluster import NO_ID, STATE_PREFIX
 from isthmus.kafka.offsets import Committed
 
@@ -120,7 +121,7 @@ class Claim:
     def read(cls, committed: Committed | None) -> Claim | None:
         if committed is None:
             return None
-        body: dict[str, Any] = json.loads(committed.metadata)
+        body = _body(committed, "claim")
         places = (body["run"], body["host"], body["from"], body["to"])
         return cls(committed.offset, *places, body["slots"], body.get("started", True))
 
@@ -164,6 +165,29 @@ class Control:
     def read(cls, committed: Committed | None) -> Control:
         if committed is None:
             return cls()
-        body: dict[str, Any] = json.loads(committed.metadata)
+        body = _body(committed, "control line")
         places = (body["paused"], body["rate"], body["override"], body["deal"], body["stop"], body.get("held", ""))
         return cls(*places, committed.offset)
+
+
+def _body(committed: Committed, what: str) -> dict[str, Any]:
+    """The metadata of a line that we wrote."""
+    try:
+        body = json.loads(committed.metadata)
+    except ValueError:
+        body = None
+    if isinstance(body, dict):
+        return body
+    if not committed.metadata:
+        raise not_kept(f"the destination (its {what} is empty)")
+    raise DataError(
+        f"the link's {what} at its destination reads {committed.metadata[:40]!r}, which is not ours: somebody else commits to the link's group. "
+        "Stop that, then `isthmus reset` the link's partitions"
+    )
+
+
+def not_kept(site: str) -> DataError:
+    return DataError(
+        f"{site} does not keep the metadata of committed offsets, in which a link keeps whose progress it is: nothing can be copied exactly, "
+        "nor at least once. A link needs a destination that keeps it, as Apache Kafka does"
+    )

@@ -28,12 +28,13 @@ from isthmus.control.keep import Keeper
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.identity import recognise
 from isthmus.engine.job import Job
-from isthmus.engine.plan import Planner, check_identity, ensure_state_topics
+from isthmus.engine.plan import Planner, check_features, check_identity, ensure_state_topics
 from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.steer import steer
 from isthmus.engine.tasks import Leasing, error_from
 from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault, TakenOver
+from isthmus.kafka.cluster import whose
 
 # How often the sites are looked at; seldom enough that looking takes no more than one in so many parts of a core.
 LOOK_SECONDS, LONGEST_LOOK_SECONDS, LOOK_REST = 2.0, 15.0, 40
@@ -107,6 +108,7 @@ class LinkRun:
         """Reach both sites and check that they are two; raises what the user must mend."""
         self.observer.connect(seconds)
         check_identity(self.job, self.observer.source, self.observer.target)
+        check_features(self.job, self.observer.source, self.observer.target)
 
     def prepare(self) -> None:
         """Check that the sites are those that were linked before, and make what the link keeps at the destination."""
@@ -114,7 +116,8 @@ class LinkRun:
             self.observer.target.call(recognise, self.observer.source, self.observer.target)
             self.observer.target.call(ensure_state_topics, self.observer.target, self.job.link)
         except kerrors.KafkaError as error:
-            raise self.observer.target.explain(error, "creating the link's own topics") from None
+            site = whose(error, self.observer.source, self.observer.target)
+            raise site.explain(error, "creating the link's own topics") from None
 
     def set_aside(self, error: IsthmusError) -> bool:
         """Let other links go on without this one, and try it again later; False if trying again is no use."""

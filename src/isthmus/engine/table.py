@@ -58,7 +58,8 @@ async def write_table(cluster: Cluster, topic: str, things: Mapping[str, Any]) -
             return
         except Interrupted as error:
             if time.monotonic() > deadline:
-                raise cluster.explain(kerrors.KafkaConnectionError(str(error)), f"writing to {topic}") from error
+                cause = error.cause or kerrors.KafkaConnectionError(str(error))
+                raise cluster.explain(cause, f"writing to {topic}") from error
             await cluster.loop.sleep(pause)
             pause *= 2
 

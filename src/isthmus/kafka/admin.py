@@ -158,7 +158,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], timeout: float =
         for answer in (await cluster.ask_controller(request, lambda r: r.responses)).responses:
             error = kerrors.for_code(answer.error_code) if answer.error_code else None
             if error is not None and error is not kerrors.UnknownTopicOrPartitionError:
-                raise error(answer.name)
+                raise cluster.refused("DeleteTopics", answer.error_code, answer.name)
     deadline = time.monotonic() + timeout
     while left:
         topics = (await cluster.metadata(left)).topics

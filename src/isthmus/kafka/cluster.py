@@ -322,7 +322,8 @@ class Cluster:
     def refused(self, answer: Any, code: int, words: str = "") -> kerrors.KafkaError:
         """The error that an answer of this site names; it knows site and request."""
         error = kerrors.for_code(code)(words) if words else kerrors.for_code(code)()
-        error.site, error.request = self.site.name, type(answer).__name__.removesuffix("Response")
+        name = answer if isinstance(answer, str) else type(answer).__name__
+        error.site, error.request = self.site.name, name.removesuffix("Response")
         return error
 
     def close(self) -> None:
@@ -416,9 +417,7 @@ class Cluster:
             else:
                 answer = await self.request(FindCoordinatorRequest(key=key, key_type=kind, max_version=3))
             if answer.error_code:
-                error = kerrors.for_code(answer.error_code)(key)
-                error.site, error.request = self.site.name, "FindCoordinator"
-                raise error
+                raise self.refused("FindCoordinator", answer.error_code, key)
             self._coordinators[kind, key] = answer.node_id
         return self._coordinators[kind, key]
 

@@ -7,7 +7,8 @@ Invariants:
 - a commit goes out without a member, which a coordinator takes only while the group has none, whichever protocol
   its members would speak: the broker itself keeps us from writing under a consumer's feet.
 
-ListGroups tells state and type of classic and of KIP-848 groups alike, so nobody has to be described.
+ListGroups tells state and type of classic and of KIP-848 groups alike, so nobody has to be described. Brokers before Kafka 2.6 list no states: of those
+each group is described. A state that nobody tells is empty (``""``), and is no word about members.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import kafka.errors as kerrors
-from kafka.protocol.admin import DeleteGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest
 
@@ -66,10 +67,13 @@ async def list_groups(cluster: Cluster, timeout: float = 30.0) -> dict[str, Grou
             for node, future in sent:
                 response = await future
                 if response.error_code:
-                    raise kerrors.for_code(response.error_code)(f"listing groups of broker {node}")
+                    raise cluster.refused(response, response.error_code, f"broker {node}")
+                untold = [g.group_id for g in response.groups if not getattr(g, "group_state", "")]
+                states = await _described(cluster, node, untold)
                 for g in response.groups:
                     kind = (getattr(g, "group_type", "") or "classic").lower()
-                    found[g.group_id] = Group(g.group_id, g.group_state or "", kind, g.protocol_type or "")
+                    state = getattr(g, "group_state", "") or states.get(g.group_id, "")
+                    found[g.group_id] = Group(g.group_id, state, kind, g.protocol_type or "")
                 asked.add(node)
             return found
         except (kerrors.RetriableError, kerrors.UnknownBrokerIdError):
@@ -77,6 +81,21 @@ async def list_groups(cluster: Cluster, timeout: float = 30.0) -> dict[str, Grou
                 raise
             await cluster.loop.sleep(backoff)
             backoff = min(LAST_BACKOFF, backoff * 1.6)
+
+
+async def _described(cluster: Cluster, node: int, groups: list[str]) -> dict[str, str]:
+    """The state of each of these groups, of which this broker is the coordinator; those that it does not tell are left out."""
+    states: dict[str, str] = {}
+    if not cluster.supports(DescribeGroupsRequest, 0):
+        return states
+    for at in range(0, len(groups), GROUPS_A_REQUEST):
+        request = DescribeGroupsRequest(
+            groups=groups[at : at + GROUPS_A_REQUEST], include_authorized_operations=False, max_version=5
+        )
+        for g in (await cluster.request(request, node)).groups:
+            if not g.error_code:
+                states[g.group_id] = g.group_state
+    return states
 
 
 async def offsets_of_groups(
@@ -104,6 +123,8 @@ def _offsets(body: Any) -> Offsets | Error:
     """One group's part of an answer; an error of one of its partitions is the group's, for a part would look like all."""
     parts = [(t.name, p) for t in body.topics for p in t.partitions]
     code = body.error_code or next((p.error_code for _, p in parts if p.error_code), 0)
+    if code == kerrors.GroupIdNotFoundError.errno:
+        return {}  # nothing committed
     if code:
         error: Error = kerrors.for_code(code)
         return error

@@ -164,6 +164,8 @@ async def group_offsets(
 
     response = await cluster.ask_coordinator(GROUP, group, request, error_of, timeout)
     body = answer(response)
+    if body.error_code == kerrors.GroupIdNotFoundError.errno:
+        return {}  # some brokers say so of a group that has not committed yet
     if body.error_code:
         raise cluster.refused(response, body.error_code, group)
     return {

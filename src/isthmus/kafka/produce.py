@@ -363,7 +363,10 @@ class Producer:
         if issubclass(error, (*refusals, kerrors.AuthorizationError)):
             first = int(batch.runs[0, 0]) if len(batch.runs) else -1
             return Refused(partition, error, words, first)
-        return Interrupted(f"{partition[0]}[{partition[1]}]: {error.__name__} {words}")
+        place = f"{partition[0]}[{partition[1]}]"
+        problem = Interrupted(f"{place}: {error.__name__} {words}")
+        problem.cause = self._cluster.refused("Produce", answer.error_code, f"{place} {words}".strip())
+        return problem
 
     # -- opening a transaction ----------------------------------------------------------------------------
 

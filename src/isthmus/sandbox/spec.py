@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from isthmus.errors import SandboxError
 
 DEFAULT_KAFKA = "4.3.1"
+# Older ones cannot be formatted with SCRAM users.
+OLDEST_KAFKA = (3, 5)
 DEFAULT_USERS = {"isthmus": "isthmus-secret"}
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
@@ -49,6 +51,12 @@ class KafkaSpec:
                     f"The password of sandbox user {user!r} must be printable ASCII without quotes, commas, "
                     "backslashes and blanks."
                 )
+        numbers = re.match(r"(\d+)\.(\d+)", self.version)
+        if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_KAFKA:
+            raise SandboxError(
+                f"The sandbox cannot run Kafka {self.version}: it needs {OLDEST_KAFKA[0]}.{OLDEST_KAFKA[1]} or newer, whose storage tool makes SCRAM "
+                f"users. Give --version {DEFAULT_KAFKA} or 3.9.2, which are tested."
+            )
         if not 1 <= self.brokers <= 9:
             raise SandboxError(f"A sandbox site has 1 to 9 brokers, not {self.brokers}.")
         if self.sasl is not None and self.sasl not in SASL_MECHANISMS:
