@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from isthmus.config.base import Model
 from isthmus.config.config import Config, check_config, fill_names
-from isthmus.config.document import Document, Found, read
+from isthmus.config.document import MOST_BYTES, Document, Found, read, too_large
 from isthmus.config.link import START_TAGS, Link, check_link
 from isthmus.config.mistakes import KIND, Loc, Mistake, Problem, config_error, did_you_mean, nearest
 from isthmus.config.paths import BASE, why_unreadable
@@ -44,12 +44,20 @@ def load(path: str | os.PathLike[str]) -> Config:
     """Read a configuration file. Raises ``ConfigError`` with all mistakes."""
     file = os.fspath(path)
     try:
-        text = Path(file).read_text(encoding="utf-8-sig")
+        text = _text(file)
     except (OSError, UnicodeDecodeError) as error:
         hint = "isthmus init writes one to start from" if isinstance(error, FileNotFoundError) else ""
         mistake = Mistake(file=file, line=None, column=None, path="", problem=why_unreadable(error), hint=hint)
         raise config_error([mistake]) from None
     return loads(text, file=file, base=Path(file).absolute().parent)
+
+
+def _text(file: str) -> str:
+    with open(file, "rb") as stream:
+        raw = stream.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise config_error([too_large(file)])
+    return raw.decode("utf-8-sig")
 
 
 def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str] = ".") -> Config:
@@ -76,7 +84,7 @@ def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str]
 def place(path: str | os.PathLike[str], problems: Sequence[Problem]) -> list[Mistake]:
     """Problems that were found elsewhere (by asking the sites), each with its place in the file."""
     file = os.fspath(path)
-    document = read(Path(file).read_text(encoding="utf-8-sig"), file, os.environ)
+    document = read(_text(file), file, os.environ)
     return [_place(document, problem.loc, problem._replace(loc=())) for problem in problems]
 
 
