@@ -13,6 +13,7 @@ import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
 from isthmus.config import Config, config_error, json_schema, load, place
+from isthmus.config.loader import plain_secrets
 from isthmus.config.mistakes import Mistake, render
 
 app = typer.Typer(
@@ -35,17 +36,18 @@ def check(
     Exits with 3 if there is one. What may be meant so, such as an expression that no topic matches yet, is a warning.
     """
     loaded = load(config)
-    warnings: list[Mistake] = []
+    warnings: list[Mistake] = plain_secrets(config, loaded)
+    wrong = []
     if live:
         # Needs the wire, which the other verbs of this file do without.
         problems = import_module("isthmus.engine.check").check_live(loaded)
         wrong = [problem for problem in problems if not problem.warning]
-        warnings = place(config, [problem for problem in problems if problem.warning])
-        if wrong or not json:
-            for warning in warnings:
-                output.note(f"warning: {render(warning)}")
-        if wrong:
-            raise config_error(place(config, wrong))
+        warnings += place(config, [problem for problem in problems if problem.warning])
+    if wrong or not json:
+        for warning in warnings:
+            output.note(f"warning: {render(warning)}")
+    if wrong:
+        raise config_error(place(config, wrong))
     result = {
         "file": str(config),
         "sites": len(loaded.sites),

@@ -38,39 +38,14 @@ def schema_ids(state: LinkState) -> str:
 
 
 def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     parts: list[Any] = []
     for state in states:
         parts.append(Text(summary(state), style="bold"))
-        table = Table(box=SIMPLE_HEAD, pad_edge=False)
-        for name, justify in (
-            ("partition", "left"),
-            ("to", "left"),
-            ("position", "right"),
-            ("end", "right"),
-            ("lag", "right"),
-            ("records/s", "right"),
-            ("bytes/s", "right"),
-            ("state", "left"),
-        ):
-            table.add_column(name, justify=justify, no_wrap=name != "state")  # type: ignore[arg-type]
         shown = sorted(state.partitions, key=_importance)[:rows]
-        for p in sorted(shown, key=lambda p: (p.topic, p.partition)):
-            table.add_row(
-                Text(f"{p.topic}[{p.partition}]"),
-                Text(p.target),
-                _number(p.position),
-                _number(p.end),
-                _number(p.lag),
-                amount(p.records_per_second),
-                amount(p.bytes_per_second),
-                _state(p, Text),
-            )
-        parts.append(table)
+        parts.append(PartitionTable(sorted(shown, key=lambda p: (p.topic, p.partition))))
         hidden = len(state.partitions) - len(shown)
         if hidden:
             parts.append(Text(f"  and {hidden} quieter partitions"))
@@ -81,10 +56,92 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
     return Group(*parts)
 
 
-def _state(p: PartitionState, text: Any) -> Any:
-    if p.fault:
-        return text(p.fault, style="red")
-    return text(f"{p.hidden} behind an open transaction", style="yellow") if p.trouble else text("ok", style="green")
+class PartitionTable:
+    """The partitions of a link, made anew for the width that there is: numbers and states are never cut. Names give way first, in the middle; then
+    columns go, the least telling first."""
+
+    def __init__(self, partitions: list[PartitionState]) -> None:
+        self._partitions = partitions
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.box import SIMPLE_HEAD
+        from rich.table import Table
+        from rich.text import Text
+
+        columns = self._columns()
+        width = options.max_width
+        for name in ("to", "bytes/s", "records/s", "end", "position"):
+            if _width(columns, _NARROW) <= width:
+                break
+            if name != "to" or _width(columns, _SHORTEST) > width or all(p.target == p.topic for p in self._partitions):
+                del columns[name]
+        longest = max(_SHORTEST, _longest(columns, width))
+        table = Table(box=SIMPLE_HEAD, pad_edge=False)
+        for name in columns:
+            left = name in ("partition", "to", "state")
+            table.add_column(name, justify="left" if left else "right", no_wrap=True)
+        for row, p in enumerate(self._partitions):
+            cells = []
+            for name, values in columns.items():
+                text = values[row]
+                if name == "partition":
+                    number = f"[{p.partition}]"
+                    text = shortened(p.topic, max(1, longest - len(number))) + number
+                elif name == "to":
+                    text = shortened(p.target, longest)
+                style = ("red" if p.fault else "yellow" if p.trouble else "green") if name == "state" else ""
+                cells.append(Text(text, style=style))
+            table.add_row(*cells)
+        yield table
+
+    def _columns(self) -> dict[str, list[str]]:
+        them = self._partitions
+        return {
+            "partition": [f"{p.topic}[{p.partition}]" for p in them],
+            "to": [p.target for p in them],
+            "position": [_number(p.position) for p in them],
+            "end": [_number(p.end) for p in them],
+            "lag": [_number(p.lag) for p in them],
+            "records/s": [amount(p.records_per_second) for p in them],
+            "bytes/s": [amount(p.bytes_per_second) for p in them],
+            "state": [_state(p) for p in them],
+        }
+
+
+def _state(p: PartitionState) -> str:
+    return p.fault or (f"{p.hidden} behind an open transaction" if p.trouble else "ok")
+
+
+# What stands between two columns; how short a name may get while columns can go instead, and how short at all.
+_BETWEEN, _NARROW, _SHORTEST = 3, 20, 8
+_NAMES = ("partition", "to")
+
+
+def _width(columns: dict[str, list[str]], longest: int) -> int:
+    """How wide a table is whose names are no longer than this."""
+    widths = [max([len(name), *map(len, values)]) for name, values in columns.items() if name not in _NAMES]
+    widths += [
+        max(len(name), min(longest, max(map(len, values), default=0)))
+        for name, values in columns.items()
+        if name in _NAMES
+    ]
+    return sum(widths) + _BETWEEN * len(widths)
+
+
+def _longest(columns: dict[str, list[str]], width: int) -> int:
+    """How long names may be in a table that fits."""
+    most = max((len(text) for name in _NAMES for text in columns.get(name, ())), default=0)
+    while most > _SHORTEST and _width(columns, most) > width:
+        most -= 1
+    return most
+
+
+def shortened(text: str, length: int) -> str:
+    """A text with its middle left out, if it is longer than this: names mostly differ at their ends."""
+    if len(text) <= length:
+        return text
+    head = length // 2
+    return f"{text[:head]}…{text[len(text) - (length - head - 1) :]}" if length > 1 else "…"
 
 
 def _told(p: PartitionState) -> str:

@@ -42,13 +42,20 @@ def console(*, stderr: bool = False) -> Console:
             for segment in super().render(*args, **kwargs):
                 yield segment if segment.control else Segment(safe(segment.text), segment.style)
 
-    plain: dict[str, Any] = {"stderr": stderr, "highlight": False, "markup": False, "emoji": False}
+    # The terminal's own size is looked at each time; a COLUMNS from its start would outlive a resize.
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    plain: dict[str, Any] = {
+        "stderr": stderr, "highlight": False, "markup": False, "emoji": False, "_environ": environment,
+    }  # fmt: skip
     made = Safe(**plain)
     return made if made.is_terminal else Safe(**plain, width=_PIPE_WIDTH)
 
 
 # C0 but for tabs and ends of lines, DEL, C1, what turns the direction of writing, odd ends of lines, halves of characters.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+_NUMBER = re.compile(r"-|-?[0-9][0-9.,]*")
 
 
 def safe(text: str) -> str:
@@ -109,7 +116,10 @@ def _columns(rows: list[list[str]], header: Sequence[str] = ()) -> Table:
 
     made = Table(box=SIMPLE_HEAD if header else None, show_header=bool(header), pad_edge=False)
     for number in range(len(header or (rows[0] if rows else ()))):
-        made.add_column(header[number] if header else "", style="bold" if number == 0 else "", overflow="fold")
+        # A number is never broken: half of it would be another number.
+        whole = bool(header) and all(_NUMBER.fullmatch(row[number]) for row in rows)
+        style = "bold" if number == 0 else ""
+        made.add_column(header[number] if header else "", style=style, overflow="fold", no_wrap=whole)
     for row in rows:
         made.add_row(*[Text(cell) for cell in row])
     return made

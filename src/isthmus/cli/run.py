@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -85,6 +86,7 @@ class View:
         self._json = json
         self._live: Any = None
         self._next_line = 0.0
+        self._paused: set[str] = set()
 
     def __enter__(self) -> View:
         if not self._json and output.console(stderr=True).is_terminal:
@@ -101,12 +103,21 @@ class View:
     def say(self, event: Event) -> None:
         if self._json:
             output.emit_line({"event": event.level, "link": event.link, "text": event.text})
-        elif self._live is not None:
-            self._live.console.print(f"{event.level}: link {event.link}: {event.text}", soft_wrap=True)
         else:
-            output.note(f"{event.level}: link {event.link}: {event.text}")
+            # A live table is on the same console, and moves down.
+            output.note(f"{_now()} {event.level}: link {event.link}: {event.text}")
+
+    def _tell_paused(self, states: list[LinkState]) -> None:
+        """A run that waits for an operator says for what, once each time."""
+        from isthmus.engine.supervise import Event
+
+        paused = {state.link for state in states if state.state == "paused"}
+        for name in sorted(paused - self._paused):
+            self.say(Event(name, "info", f"paused; nothing is copied until `isthmus resume {name}`"))
+        self._paused = paused
 
     def show(self, states: list[LinkState]) -> None:
+        self._tell_paused(states)
         if self._live is not None:
             self._live.update(link_table(states))
             return
@@ -120,7 +131,11 @@ class View:
             if self._json:
                 output.emit_line(state.to_json())
             else:
-                output.note(summary(state))
+                output.note(f"{_now()} {summary(state)}")
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 @contextlib.contextmanager

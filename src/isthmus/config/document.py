@@ -2,7 +2,8 @@
 
 Invariant: reading never stops at the first mistake that leaves the text readable: duplicate keys, tags
 and missing variables are collected, and only broken syntax ends the reading. No message quotes the
-text of a value, because it may be a password.
+text of a value, because it may be a password. However it was written, reading ends soon: size, depth and, with aliases followed, the
+number of values are bounded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, Literal
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from isthmus.config.mistakes import Loc, Mistake, path_text
@@ -22,6 +24,9 @@ from isthmus.config.variables import expand
 
 # How much a mistake may show of what was found.
 Found = Literal["no", "kind", "text"]
+
+# Far beyond any configuration that people read; what is larger is a mistake, and would take minutes to read.
+MOST_BYTES, MOST_VALUES, MOST_DEPTH = 1 << 20, 100_000, 40
 
 _CORE_TAG = "tag:yaml.org,2002:"
 _MERGE = _CORE_TAG + "merge"
@@ -96,10 +101,16 @@ def read(text: str, file: str, environment: Mapping[str, str]) -> Document:
     """Parse the text; with broken syntax the data is None and the only mistake says where."""
     root = Place(1, 1, 1, 1, "nothing")
     document = Document(file, None, root, [])
+    if len(text) > MOST_BYTES:
+        document.mistakes.append(too_large(file))
+        return document
     try:
         node = YAML().compose(text)
     except YAMLError as error:
         document.mistakes.append(_syntax_mistake(error, text, file))
+        return document
+    except RecursionError:
+        document.mistakes.append(_Limit(*_too_deep(text), _DEEP).mistake(file))
         return document
     if node is None:
         document.mistakes.append(
@@ -113,18 +124,60 @@ def read(text: str, file: str, environment: Mapping[str, str]) -> Document:
             )
         )
         return document
-    document.data, document.root = _Builder(document, environment).build(node, None, "", [])
+    try:
+        document.data, document.root = _Builder(document, environment).build(node, None, "", [])
+    except _Limit as limit:
+        document.mistakes = [limit.mistake(file)]
     return document
+
+
+_DEEP = f"lists and mappings are more than {MOST_DEPTH} deep here"
+
+
+def too_large(file: str) -> Mistake:
+    """The mistake of a file that is not worth reading."""
+    problem = f"the file has more than {MOST_BYTES >> 20} MiB"
+    hint = "choose topics by expression instead of one by one; is it the right file?"
+    return Mistake(file=file, line=None, column=None, path="", problem=problem, hint=hint)
+
+
+class _Limit(Exception):
+    """Where a limit was passed, and which."""
+
+    def __init__(self, line: int, column: int, problem: str) -> None:
+        super().__init__(problem)
+        self._line, self._column, self._problem = line, column, problem
+
+    def mistake(self, file: str) -> Mistake:
+        return Mistake(file=file, line=self._line, column=self._column, path="", problem=self._problem, hint="")
+
+
+def _too_deep(text: str) -> tuple[int, int]:
+    """Line and column where a text gets too deep, told from the brackets and indents alone."""
+    depth = 0
+    for event in YAML().parse(text):
+        depth += isinstance(event, CollectionStartEvent)
+        depth -= isinstance(event, CollectionEndEvent)
+        if depth > MOST_DEPTH:
+            return event.start_mark.line + 1, event.start_mark.column + 1
+    return 1, 1
 
 
 class _Builder:
     def __init__(self, document: Document, environment: Mapping[str, str]) -> None:
         self._document = document
         self._environment = environment
+        self._count = 0  # of values, each as often as aliases repeat it
         self._open: set[int] = set()  # collections being built: an alias to one of them is a circle
 
     def build(self, node: Node, key_node: Node | None, key: str | int, path: list[str | int]) -> tuple[Any, Place]:
         own, at_key = node.start_mark, (key_node or node).start_mark
+        self._count += 1
+        if self._count > MOST_VALUES:
+            words = f"with aliases followed, the file has more than {MOST_VALUES} values"
+            raise _Limit(at_key.line + 1, at_key.column + 1, words)
+        if len(self._open) > MOST_DEPTH:
+            raise _Limit(own.line + 1, own.column + 1, _DEEP)
         place = Place(own.line + 1, own.column + 1, at_key.line + 1, at_key.column + 1, "nothing", key=key)
         if node.tag not in _KNOWN_TAGS:
             place.written = "!"

@@ -7,7 +7,8 @@ sites must satisfy together is judged with whatever is good, so that no mistake 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -16,10 +17,11 @@ from pydantic.fields import FieldInfo
 
 from isthmus.config.base import Model
 from isthmus.config.config import Config, check_config, fill_names
-from isthmus.config.document import Document, Found, read
+from isthmus.config.document import MOST_BYTES, Document, Found, read, too_large
 from isthmus.config.link import START_TAGS, Link, check_link
 from isthmus.config.mistakes import KIND, Loc, Mistake, Problem, config_error, did_you_mean, nearest
 from isthmus.config.paths import BASE, why_unreadable
+from isthmus.config.secret import Secret
 from isthmus.config.site import Site
 
 # What people write when they know another tool; difflib would not find these.
@@ -44,12 +46,60 @@ def load(path: str | os.PathLike[str]) -> Config:
     """Read a configuration file. Raises ``ConfigError`` with all mistakes."""
     file = os.fspath(path)
     try:
-        text = Path(file).read_text(encoding="utf-8-sig")
+        text = _text(file)
     except (OSError, UnicodeDecodeError) as error:
         hint = "isthmus init writes one to start from" if isinstance(error, FileNotFoundError) else ""
         mistake = Mistake(file=file, line=None, column=None, path="", problem=why_unreadable(error), hint=hint)
         raise config_error([mistake]) from None
-    return loads(text, file=file, base=Path(file).absolute().parent)
+    base = Path(file).absolute().parent
+    config = loads(text, file=file, base=base)
+    if any(isinstance(rule, str) for link in config.links.values() for rule in link.rules):
+        _importable(str(base))
+    return config
+
+
+def _importable(directory: str) -> None:
+    """Rules of one's own are found beside the configuration, by processes that are started from here too; after everything else, so that
+    nothing is hidden by them."""
+    if directory not in sys.path:
+        sys.path.append(directory)
+    known = os.environ.get("PYTHONPATH", "")
+    if directory not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = f"{known}{os.pathsep}{directory}" if known else directory
+
+
+def plain_secrets(path: str | os.PathLike[str], config: Config) -> list[Mistake]:
+    """Secrets that stand in the file itself, as mistakes to warn of: whoever may read the file has them."""
+    file = os.fspath(path)
+    document = read(_text(file), file, os.environ)
+    problem = "a secret stands in the file as plain text"
+    hint = "use {file: PATH} or {env: NAME} instead, and change the secret if others may have read it"
+    return [
+        document.mistake(loc, problem, hint)
+        for loc in _plain(config, ())
+        if "${" not in _written(document, loc)  # which names a variable
+    ]
+
+
+def _plain(value: Any, loc: Loc) -> Iterator[Loc]:
+    if isinstance(value, Secret):
+        if value.plain:
+            yield loc
+    elif isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            alias = field.validation_alias if isinstance(field.validation_alias, str) else name
+            yield from _plain(getattr(value, name), (*loc, alias))
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _plain(each, (*loc, key))
+
+
+def _text(file: str) -> str:
+    with open(file, "rb") as stream:
+        raw = stream.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise config_error([too_large(file)])
+    return raw.decode("utf-8-sig")
 
 
 def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str] = ".") -> Config:
@@ -76,7 +126,7 @@ def loads(text: str, *, file: str = "isthmus.yaml", base: str | os.PathLike[str]
 def place(path: str | os.PathLike[str], problems: Sequence[Problem]) -> list[Mistake]:
     """Problems that were found elsewhere (by asking the sites), each with its place in the file."""
     file = os.fspath(path)
-    document = read(Path(file).read_text(encoding="utf-8-sig"), file, os.environ)
+    document = read(_text(file), file, os.environ)
     return [_place(document, problem.loc, problem._replace(loc=())) for problem in problems]
 
 

@@ -56,6 +56,11 @@ class Secret:
         """The path that is read at each reveal, if there is one."""
         return self._name if self._origin == "file" else None
 
+    @property
+    def plain(self) -> bool:
+        """Whether the value itself was given, and not where it is."""
+        return self._origin == "text"
+
     def reveal(self) -> str:
         """The value, read now."""
         if self._origin == "file":

@@ -35,7 +35,7 @@ def load(name: str) -> Function:
     except Exception as error:  # a user's module may raise anything
         raise ConfigError(
             f"rules: cannot import {module_name!r} of {name!r}: {type(error).__name__}: {error}. It has to be"
-            " on PYTHONPATH, of the executors too."
+            " beside the configuration file or on PYTHONPATH; of the executors too, where they run elsewhere."
         ) from error
     function = getattr(module, function_name, None)
     if not callable(function):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sys
 import types
 
@@ -247,3 +248,54 @@ def test_no_java_and_no_pyspark(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "pyspark  not installed" in printed
     assert "java     not found" in printed
+
+
+def test_a_plain_secret_is_warned_of_where_it_stands(capsys, monkeypatch):
+    monkeypatch.setenv("SECRET", "hidden-too")
+    secret = "password: hunter2"
+    site = "  a:\n    bootstrap: 'a:1'\n    sasl:\n      mechanism: PLAIN\n      username: u\n      "
+    put(f"sites:\n{site}{secret}\n")
+    assert main(["config", "check"]) == 0
+    out, err = capsys.readouterr()
+    assert "no mistakes" in out
+    assert "warning: isthmus.yaml:7:17: sites.a.sasl.password: a secret stands in the file as plain text" in err
+    assert "{file: PATH} or {env: NAME}" in err
+    assert "hunter2" not in out + err
+    assert main(["config", "check", "--json"]) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert (warning["file"], warning["line"]) == ("isthmus.yaml", 7)
+    for fine in ("password: {env: SECRET}", "password: ${SECRET}"):
+        put(f"sites:\n{site}{fine}\n")
+        assert main(["config", "check"]) == 0
+        assert "warning" not in capsys.readouterr().err
+
+
+def test_a_rule_beside_the_configuration_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    (tmp_path / "conf").mkdir()
+    put("def rule(batch):\n    return batch\n", "conf/rule_beside_the_file.py")
+    put(GOOD.replace("topics: [x]", "topics: [x], rules: ['rule_beside_the_file:rule']"), "conf/isthmus.yaml")
+    link = load("conf/isthmus.yaml").links["l"]
+    from isthmus.rules import compile_rules
+
+    assert compile_rules(link)
+    assert str(tmp_path / "conf") in os.environ["PYTHONPATH"].split(os.pathsep)  # of workers
+
+
+def test_lines_of_a_run_have_a_time_and_a_paused_link_is_named_once(capsys):
+    from isthmus.cli import output
+    from isthmus.cli.run import View
+    from isthmus.engine.snapshot import LinkState
+
+    output.console.cache_clear()
+    view = View(json=False)
+    state = LinkState("orders", "a", "b", "paused")
+    with view:
+        view.show([state])
+        view.show([state])
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d ", line) for line in lines)
+    assert "info: link orders: paused; nothing is copied until `isthmus resume orders`" in lines[0]
+    output.console.cache_clear()

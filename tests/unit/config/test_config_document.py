@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from isthmus.config import load
+from isthmus.errors import ConfigError
+
 SITES = "sites:\n  a: {bootstrap: 'a:1'}\n"
 
 
@@ -158,3 +161,27 @@ def test_a_directory_and_a_missing_file(tmp_path):
     with pytest.raises(ConfigError, match="no such file or directory; isthmus init") as caught:
         load(tmp_path / "no.yaml")
     assert caught.value.mistakes[0]["line"] is None
+
+
+def bomb() -> str:
+    levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 12))
+    return f"sites:\n  a: {{bootstrap: 'a:1'}}\nl0: &l0 [x, x, x]\n{levels}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (bomb(), 3, "with aliases followed, the file has more than 100000 values"),
+        ("sites:\n  a: " + "[" * 20_000 + "]" * 20_000 + "\n", 2, "lists and mappings are more than 40 deep here"),
+        ("sites:\n  a: " + "[" * 60 + "]" * 60 + "\n", 2, "lists and mappings are more than 40 deep here"),
+        ("sites:\n" + "  # nothing\n" * 500_000, None, "the file has more than 1 MiB"),
+    ],
+    ids=["aliases", "brackets", "deep", "large"],
+)
+def test_what_would_take_for_ever_is_a_mistake(tmp_path, text, line, words):
+    file = tmp_path / "isthmus.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    (mistake,) = caught.value.mistakes
+    assert (mistake["file"], mistake["line"], mistake["problem"]) == (str(file), line, words)
