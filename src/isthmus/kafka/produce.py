@@ -563,7 +563,9 @@ class Producer:
         def error_of(response: Any) -> int:
             return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
 
-        raise_refusal(await self._cluster.ask_coordinator(GROUP, group, request, error_of))
+        # Sent once, too: a broker that was slow to carry out the first one would, under the older protocol, take it for a part of the transaction
+        # that is open by then, and move progress back.
+        raise_refusal(await self._cluster.ask_coordinator(GROUP, group, request, error_of, resend=False))
 
     async def _end(self) -> None:
         writer = self._writer

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.errors import IsthmusError, UsageError
+from isthmus.kafka.cluster import Cluster
 from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.stage import Stage
 
@@ -53,12 +54,14 @@ class Operation:
 
     def open(self) -> None:
         """Take the journal. The other site, if it answers, is asked as well whether something is unfinished."""
-        site = self.entry.site
-        others = [self.stage.site(site)] if self.stage.answers(site) else []
-        self.resumed = self.stage.run(self.journal.open, others)
+        self.resumed = self.stage.run(self.journal.open, self._others())
         if self.resumed:
             words = f"going on with the {self.entry.told()}; done before: {', '.join(self.entry.done) or 'nothing'}"
             self.tell(Telling("", "note", words))
+
+    def _others(self) -> list[Cluster]:
+        site = self.entry.site
+        return [self.stage.site(site)] if self.stage.answers(site) else []
 
     def note(self, step: str, words: str) -> None:
         self.tell(Telling(step, "note", words))
@@ -69,6 +72,8 @@ class Operation:
             if done is not None:
                 self.tell(Telling(step.name, "before", step.does, done["seconds"], done["found"]))
                 continue
+            if step.name != "check" and not self.entry.unfinished:
+                self.stage.run(self.journal.begin, self._others())
             self.tell(Telling(step.name, "begins", step.does))
             began = time.time()
             found = step.act()
