@@ -148,6 +148,52 @@ def test_a_planned_switch_needs_every_right_before_it_begins(
     assert values(read(standby, topic))[0] == first + second
 
 
+def test_an_interrupted_switch_leaves_a_fence_that_is_seen_and_lifted(
+    walled: tuple[KafkaSite, KafkaSite], unique_topic: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from isthmus.recovery.switch import Switch
+
+    active, standby = walled
+    topic = create_topic(active, unique_topic("left"))
+    grant(active, f"ALLOW WRITE TOPIC:LITERAL:{topic} User:writer *")
+    setup = made(walled, topic)
+    write(active, topic, "first", 5)
+    with Replicator(setup):
+        wait_for_records(standby, topic, 5)
+    switch = ["failover", active.name, "--to", standby.name, "--planned"]
+
+    def pressed(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Switch, "drain", pressed)
+        stopped = isthmus(setup, *switch)
+    assert stopped.code == 130, stopped
+    again = f"isthmus failover {active.name} --to {standby.name} --planned"
+    for words in ("Done: check, fence", "Not done: drain", again, f"keeps writers away from {active.name}"):
+        assert words in stopped.err, stopped.err
+    assert may_not_write(active, topic)
+
+    def told() -> tuple[Any, Any]:
+        (row,) = (row for row in isthmus(setup, "sites", "list", "--json").document if row["site"] == active.name)
+        return row["fenced"], [each["goes_on_with"] for each in row["unfinished"]]
+
+    assert told() == (["acls"], [again])
+    shown = isthmus(setup, "status", "--json").document[0]
+    assert (shown["fenced"], shown["unfinished"][0]["done"]) == ({active.name: ["acls"]}, ["check", "fence"])
+    shown = isthmus(setup, "status")
+    assert (again in shown.err, f"isthmus unfence {active.name}" in shown.err) == (True, True), shown
+    refused = isthmus(setup, "unfence", active.name)
+    assert (refused.code, "--abandon" in refused.err) == (6, True), refused
+
+    assert done(setup, *switch, "--abandon")["fenced"] == [active.name]
+    assert told() == (["acls"], [])
+    assert f"ALLOW WRITE on topic {topic} to User:writer" in done(setup, "unfence", active.name)["given_back"]
+    assert done(setup, "unfence", active.name)["given_back"] == []
+    assert told() == (None, [])
+    write(active, topic, "second", 5)
+
+
 @pytest.mark.parametrize("policy", ["append", "set-aside"])
 def test_stranded_records(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name, policy: str) -> None:
     active, standby = walled

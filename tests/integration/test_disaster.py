@@ -436,3 +436,46 @@ def test_rebuilt_in_a_mesh(
     for name in ways:
         report = verify(setup.config, name, workers=in_this_process)
         assert report.clean, (name, report.verdict, report.offenders)
+
+
+def test_a_site_is_rebuilt_though_a_link_has_nothing_to_copy(make_site: Any, unique_topic: Any) -> None:
+    """One link's topics are empty, one has no topic yet: the site is rebuilt, and all three go on. Nothing is said that is to be mended."""
+    east, west = make_site("empty-a"), make_site("empty-b")
+    full, empty = create_topic(east, unique_topic("full")), create_topic(east, unique_topic("empty"))
+    later = unique_topic("later")
+    common = {"from": east.name, "to": west.name}
+    links = {new_name(name): {**common, "topics": [topic]} for name, topic in (("f", full), ("e", empty))}
+    setup = configure(
+        {east.name: east, west.name: west}, {**links, new_name("l"): {**common, "topics": [f"/{later}.*/"]}}
+    )
+    produce(east, full, [Message(b"%d" % n) for n in range(10)])
+    for link in list(setup.config.links)[:2]:
+        copy_until_caught_up(setup, link)
+    west.wipe()
+    answer = isthmus(setup, "reseed", west.name, "--from", east.name, "--no-verify", "--json")
+    assert answer.code == 0, answer
+    assert "reset the link" not in answer.err
+    create_topic(east, later)
+    for topic in (full, empty, later):
+        produce(east, topic, [Message(b"after")])
+    for link in setup.config.links:
+        copy_until_caught_up(setup, link)
+    found = {topic: values(read(west, topic))[0] for topic in (full, empty, later)}
+    assert found == {full: [*(b"%d" % n for n in range(10)), b"after"], empty: [b"after"], later: [b"after"]}
+
+
+def test_an_emergency_goes_on_though_a_link_has_never_run(make_site: Any, unique_topic: Any) -> None:
+    east, west = make_site("never-a"), make_site("never-b")
+    one, two = create_topic(east, unique_topic("one")), create_topic(east, unique_topic("two"))
+    common = {"from": east.name, "to": west.name}
+    ran, never = new_name("ran"), new_name("never")
+    links = {ran: {**common, "topics": [one]}, never: {**common, "topics": [two]}}
+    setup = configure({east.name: east, west.name: west}, links)
+    produce(east, one, [Message(b"%d" % n) for n in range(10)])
+    copy_until_caught_up(setup, ran)
+    for broker in east.brokers:
+        broker.kill()
+    answer = isthmus(setup, "failover", east.name, "--to", west.name, "--emergency", "--json")
+    assert answer.code == 0, answer
+    assert f"link {never} has never run: nothing of {two} is at {west.name}" in answer.err
+    assert [found for step in answer.document["steps"] for found in step["found"].get("never_ran", [])] == [never]

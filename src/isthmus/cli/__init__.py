@@ -63,6 +63,7 @@ _VERBS = {
     "failback": _Verb("isthmus.cli.failback", "Bring work home to a site that has returned with its data."),
     "reseed": _Verb("isthmus.cli.reseed", "Rebuild a site that has returned without its data."),
     "drill": _Verb("isthmus.cli.drill", "Rehearse the emergency, and report how it went."),
+    "unfence": _Verb("isthmus.cli.unfence", "Let writers in again at a site that an operation has fenced."),
     "sites": _Verb("isthmus.cli.sites", "Show which clusters the sites are and were."),
     "sandbox": _Verb("isthmus.cli.sandbox", "Run real brokers on this machine, to try things out."),
     "version": _Verb("isthmus.cli.version", "Show versions of Isthmus and what it runs on."),

@@ -9,7 +9,7 @@ import typer
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
 from isthmus.cli.durations import seconds_of
 from isthmus.cli.failover import AbandonOption, DryRunOption, FenceOption, TimeoutOption
-from isthmus.cli.operation import OperationView
+from isthmus.cli.operation import OperationView, offer_to_unfence
 from isthmus.config import load
 
 
@@ -54,17 +54,17 @@ def failback(
     from isthmus.recovery.failback import failback as carry_out
 
     view = OperationView(json)
-    view.show(
-        carry_out(
-            loaded,
-            site,
-            view.tell,
-            away=away,
-            policy=stranded,
-            fence=fence,
-            verify=verify,
-            seconds=seconds,
-            dry_run=dry_run,
-            abandon=abandon,
-        )
+    report = carry_out(
+        loaded,
+        site,
+        view.tell,
+        away=away,
+        policy=stranded,
+        fence=fence,
+        verify=verify,
+        seconds=seconds,
+        dry_run=dry_run,
+        abandon=abandon,
     )
+    view.show(report)
+    offer_to_unfence(loaded, report)

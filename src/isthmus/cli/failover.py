@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
+from isthmus.cli.ask import YesOption, agreed
 from isthmus.cli.durations import seconds_of
-from isthmus.cli.operation import OperationView
+from isthmus.cli.operation import OperationView, offer_to_unfence
 from isthmus.config import load
 from isthmus.errors import UsageError
 
@@ -48,6 +49,7 @@ def failover(
     timeout: TimeoutOption = "10m",
     dry_run: DryRunOption = False,
     abandon: AbandonOption = False,
+    yes: YesOption = False,
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
 ) -> None:
@@ -64,6 +66,17 @@ def failover(
 
     view = OperationView(json)
     mode: Literal["planned", "emergency"] = "planned" if planned else "emergency"
-    view.show(
-        carry_out(loaded, site, to, mode, view.tell, fence=fence, seconds=seconds, dry_run=dry_run, abandon=abandon)
+    report = carry_out(
+        loaded,
+        site,
+        to,
+        mode,
+        view.tell,
+        fence=fence,
+        seconds=seconds,
+        dry_run=dry_run,
+        abandon=abandon,
+        agree=lambda warning: agreed(warning, "Declare as lost what it has not sent, and go on?", yes),
     )
+    view.show(report)
+    offer_to_unfence(loaded, report)

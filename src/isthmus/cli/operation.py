@@ -5,10 +5,24 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from isthmus.cli import output
+from isthmus.cli.ask import on_terminal
 
 if TYPE_CHECKING:
+    from isthmus.config import Config
     from isthmus.recovery.operation import Telling
+
+
+def offer_to_unfence(config: Config, report: dict[str, Any]) -> None:
+    """An operation that was abandoned may have left a fence: on a terminal it can be lifted at once."""
+    for site in report.get("fenced", []):
+        if on_terminal() and typer.confirm(f"Let writers in at {site} again?", default=False, err=True):
+            from isthmus.recovery.unfencing import lift
+
+            lift(config, site)
+            output.note(f"{site} is not fenced any more")
 
 
 class OperationView:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples
+from isthmus.cli.ask import YesOption, agreed
 from isthmus.cli.durations import seconds_of
 from isthmus.cli.failover import AbandonOption, DryRunOption, TimeoutOption
 from isthmus.cli.operation import OperationView
@@ -33,6 +34,7 @@ def reseed(
     timeout: TimeoutOption = "24h",
     dry_run: DryRunOption = False,
     abandon: AbandonOption = False,
+    yes: YesOption = False,
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
 ) -> None:
@@ -46,6 +48,9 @@ def reseed(
     seconds = seconds_of("--timeout", timeout)
     from isthmus.recovery.reseed import reseed as carry_out
 
+    warning = f"{site} is rebuilt from {survivor}: what is left there of the links' topics and state is deleted, and {survivor} is taken for the truth"
+    if not (dry_run or abandon) and not agreed(warning, f"Rebuild {site}?", yes):
+        raise typer.Abort
     view = OperationView(json)
     view.show(
         carry_out(

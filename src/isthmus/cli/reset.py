@@ -7,6 +7,7 @@ from typing import Annotated, Literal, cast, get_args
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
+from isthmus.cli.ask import YesOption, agreed
 from isthmus.cli.links import chosen_links
 from isthmus.config import load
 from isthmus.errors import UsageError
@@ -35,6 +36,7 @@ def reset(
             metavar="WHERE", help="earliest, latest, current (same position, topics as they are now) or an offset."
         ),
     ],
+    yes: YesOption = False,
     config: ConfigOption = DEFAULT_CONFIG,
     json: JsonOption = False,
 ) -> None:
@@ -63,6 +65,9 @@ def reset(
         raise UsageError(f"--to {to}: expected earliest, latest, current or an offset")
     loaded = load(config)
     chosen = chosen_links(loaded, [link])[0]
+    warning = f"link {link} goes on from {to} in {', '.join(partitions)}: records before that are not copied, those copied before and after it come twice"
+    if place != "current" and not agreed(warning, "Set it?", yes):
+        raise typer.Abort
     from isthmus.cli.connect import connected
     from isthmus.engine.reset import reset as do_reset
 

@@ -23,6 +23,7 @@ class _Seen:
     tables: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     roles: dict[str, tuple[float, str]] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
+    whole: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def _look(config: Config) -> _Seen:
@@ -37,6 +38,7 @@ def _look(config: Config) -> _Seen:
                 seen.ids[name] = cluster.cluster_id
                 table = cluster.call(sites_table, cluster)
                 seen.tables[name] = of_table(table)
+                seen.whole[name] = table
                 # Who was away when roles changed remembers older ones.
                 for told, role in roles_in(table).items():
                     seen.roles[told] = max(role, seen.roles.get(told, role))
@@ -48,14 +50,16 @@ def _look(config: Config) -> _Seen:
 @app.command("list", epilog=examples("isthmus sites list", "isthmus sites list --json"))
 def list_sites(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) -> None:
     """Show each site: the cluster that answers, the role that the last failover, failback or reseed left it in, its incarnation,
-    and the clusters that it was before.
+    the clusters that it was before, whether writers are kept away (fenced), and operations that are not finished.
 
     Exits with 6 if a site answers as another cluster than the one that is known.
     """
     loaded = load(config)
     from isthmus.engine.identity import newest
+    from isthmus.recovery.unfinished import fences, operations, words
 
     seen = _look(loaded)
+    fenced, unfinished = fences(seen.whole), operations(seen.whole)
     known = newest(*seen.tables.values())
     rows: list[dict[str, Any]] = []
     for name in loaded.sites:
@@ -72,12 +76,15 @@ def list_sites(config: ConfigOption = DEFAULT_CONFIG, json: JsonOption = False) 
                 "cluster": now or None,
                 "incarnation": len(were) or None,
                 "clusters": " ".join(were) if not json else were,
+                "fenced": fenced.get(name) if json else ", ".join(fenced.get(name, [])) or None,
             }
         )
+        if json:
+            rows[-1]["unfinished"] = [each for each in unfinished if name in (each["site"], each["to"])]
     output.emit(rows, json)
-    for words in seen.away.values():
+    for line in (*seen.away.values(), *words(seen.whole)):
         if not json:
-            output.note(words)
+            output.note(line)
     wrong = [row["site"] for row in rows if row["state"] == "another cluster"]
     if wrong:
         if json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, outp
 from isthmus.cli.link_table import link_table
 from isthmus.cli.links import chosen_links
 from isthmus.config import load
+
+if TYPE_CHECKING:
+    from isthmus.engine.snapshot import Observer
 
 # Somebody waits for the answer: a site that is plainly away is told at once, one that is silent a little later.
 REACH_SECONDS, PATIENCE_SECONDS = 6.0, 1.0
@@ -33,11 +36,12 @@ def status(
     """Show each link's partitions: position, log end, lag, rates, and why a partition stands still.
 
     Exits with 6 if one does, with 4 if a site does not answer: what the other one knows is shown all the same. With --json and
-    --watch, one document a line.
+    --watch, one document a line. Operations that are not finished, and sites that are fenced, are named below.
     """
     loaded = load(config)
     from isthmus.engine.snapshot import Observer
     from isthmus.errors import DataError
+    from isthmus.recovery.unfinished import words
 
     observers = [
         Observer(link, loaded.sites[link.source], loaded.sites[link.target]) for link in chosen_links(loaded, links)
@@ -49,13 +53,16 @@ def status(
             answers = asking.map(lambda observer: observer.reach(REACH_SECONDS, PATIENCE_SECONDS), observers)
             away = [error for errors in answers for error in errors]
             states = list(asking.map(Observer.look, observers))
+            tables, untold = _tables(observers)
             if json:
-                document = [state.to_json() for state in states]
+                document = [{**state.to_json(), **_in_the_way(tables, state.source, state.target)} for state in states]
                 output.emit_line(document) if watch else output.emit(document, json_mode=True)
             else:
                 if watch:
                     output.console().clear()
                 output.console().print(link_table(states, rows))
+                for line in (*words(tables), *untold):
+                    output.note(line)
             if not watch:
                 break
             time.sleep(2)
@@ -72,3 +79,33 @@ def status(
         if json:
             raise typer.Exit(DataError.exit_code)
         raise DataError(f"{standing} partition{'s stand' if standing > 1 else ' stands'} still; the reasons are above")
+
+
+def _tables(observers: list[Observer]) -> tuple[dict[str, Any], list[str]]:
+    """What the sites that answer remember of operations and fences, and why others do not tell."""
+    import kafka.errors as kerrors
+
+    from isthmus.engine.identity import sites_table
+    from isthmus.errors import IsthmusError
+
+    found: dict[str, Any] = {}
+    untold: dict[str, str] = {}
+    for observer in observers:
+        for cluster in (observer.source, observer.target):
+            name = cluster.site.name
+            if name in found or name in untold or not cluster.cluster_id:
+                continue
+            try:
+                found[name] = cluster.call(sites_table, cluster)
+            except (IsthmusError, kerrors.KafkaError, OSError) as error:
+                untold[name] = f"site {name}: whether it is fenced is not known: {error}"
+    return found, list(untold.values())
+
+
+def _in_the_way(tables: dict[str, Any], *sites: str) -> dict[str, Any]:
+    from isthmus.recovery.unfinished import fences, operations
+
+    return {
+        "unfinished": [each for each in operations(tables) if {each["site"], each["to"]} & set(sites)],
+        "fenced": {site: how for site, how in fences(tables).items() if site in sites},
+    }

@@ -453,14 +453,24 @@ class Cluster:
             self._controller = controller if controller >= 0 else None
 
     async def ask_coordinator(
-        self, kind: int, key: str, request: Callable[[], Any], error_of: Callable[[Any], int], timeout: float = 30.0
+        self,
+        kind: int,
+        key: str,
+        request: Callable[[], Any],
+        error_of: Callable[[Any], int],
+        timeout: float = 30.0,
+        resend: bool = True,
     ) -> Any:
-        """Ask a coordinator until it gives an answer that isn't a passing one; the error code is the caller's."""
+        """Ask a coordinator until it gives an answer that isn't a passing one; the error code is the caller's. Without ``resend``, a request
+        whose answer is lost is not sent again: the broker may still carry out the first one, at any later time."""
         deadline, backoff = time.monotonic() + timeout, FIRST_BACKOFF
         while True:
+            sent = False
             try:
                 node = await self.coordinator(kind, key)
+                sent = True
                 response = await self.request(request(), node)
+                sent = False
                 code = error_of(response)
                 problem = kerrors.for_code(code) if code else None
                 if problem is None or not issubclass(problem, kerrors.RetriableError):
@@ -470,7 +480,8 @@ class Cluster:
                 error = caught
             except kerrors.UnknownBrokerIdError as caught:
                 error = caught
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or (sent and not resend):
+                self.forget_coordinator(kind, key)
                 raise error
             if not isinstance(error, (kerrors.ConcurrentTransactionsError, kerrors.UnstableOffsetCommitError)):
                 self.forget_coordinator(kind, key)

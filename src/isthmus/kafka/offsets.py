@@ -216,8 +216,10 @@ async def commit_in_pieces(
     group: str,
     offsets: Mapping[Partition, Committed],
     request: Callable[[Mapping[Partition, Committed]], Any],
+    resend: bool = True,
 ) -> None:
-    """Commit all of these, in their order, by as many requests as it takes; raises what the site refuses."""
+    """Commit all of these, in their order, by as many requests as it takes; raises what the site refuses. Without ``resend``, a request
+    whose answer is lost is not sent again."""
 
     def error_of(response: Any) -> int:
         return next((p.error_code for t in response.topics for p in t.partitions if p.error_code), 0)
@@ -226,7 +228,7 @@ async def commit_in_pieces(
     waiting = deque(pieces(group, offsets, limit))
     while waiting:
         piece = waiting.popleft()
-        response = await cluster.ask_coordinator(GROUP, group, partial(request, piece), error_of)
+        response = await cluster.ask_coordinator(GROUP, group, partial(request, piece), error_of, resend=resend)
         try:
             _raise_refusal(cluster, response)
         except (*TOO_LARGE, kerrors.UnknownError):  # of newer brokers: their coordinator has no name for it

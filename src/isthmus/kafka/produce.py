@@ -581,7 +581,9 @@ class Producer:
                 max_version=5 if self._modern else 4,
             )
 
-        await commit_in_pieces(self._cluster, group, progress, request)
+        # Sent once, too: a broker that was slow to carry out the first one would, under the older protocol, take it for a part of the transaction
+        # that is open by then, and move progress back.
+        await commit_in_pieces(self._cluster, group, progress, request, resend=False)
 
     async def _end(self) -> None:
         writer = self._writer

@@ -29,13 +29,10 @@ from isthmus.kafka.groups import list_groups, offsets_of_groups
 from isthmus.kafka.offsets import log_ranges
 from isthmus.kafka.peek import Glimpse, peek
 from isthmus.recovery.allowed import has_authoriser
-from isthmus.recovery.fencing import How, run_hook
+from isthmus.recovery.fencing import HOOK, How, run_hook
 from isthmus.recovery.seeded import seeded_by
 from isthmus.recovery.stage import Stage
 from isthmus.recovery.standing import SERVED, standing
-
-HOOK = "hook-fence/"
-
 
 # -- fencing -------------------------------------------------------------------------------------------------
 
@@ -87,13 +84,13 @@ def fence_words(stage: Stage, site: str, topics: Sequence[str], how: How) -> lis
 def unfence(stage: Stage, site: str, operation: str) -> list[str]:
     """Let writers in again, if an earlier operation kept them away; what was given back."""
     back = [str(each.acl) for each in stage.at(site, "giving ACLs back", acl_fence.restore)]
-    for name in stage.config.sites:
-        if stage.answers(name):
-            table = stage.at(name, "reading fences", read_table, SITES_TOPIC)
-            if HOOK + site in table:
-                said = run_hook(stage.config.sites[site], "unfence", operation)
-                stage.at(name, "taking the fence away", write_table, SITES_TOPIC, {HOOK + site: None})
-                back.append(said or "hook")
+    here = [name for name in stage.config.sites if stage.answers(name)]
+    noted = [name for name in here if HOOK + site in stage.at(name, "reading fences", read_table, SITES_TOPIC)]
+    if noted:
+        said = run_hook(stage.config.sites[site], "unfence", operation)
+        for name in noted:
+            stage.at(name, "taking the fence away", write_table, SITES_TOPIC, {HOOK + site: None})
+        back.append(said or "hook")
     return back
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
+from isthmus.config.turned import RESEED
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.errors import ConnectionFailed, DataError
 from isthmus.kafka.offsets import Partition
@@ -37,6 +38,8 @@ def catch_up(
         with _observed(config, link) as observer:
             first = observer.look()
             goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
+            if first.rate_limit is not None and _left(first, goal):
+                note(_limited(link, first.rate_limit))
             patience = 0.0 if OURS in link.name else NOBODY_SECONDS
             if not _watch(observer, first, goal, deadline, note, patience):
                 nobodys.append((link, goal))
@@ -58,6 +61,14 @@ def catch_up(
     for result in results:
         result["seconds"] = round(time.monotonic() - began, 3)
     return results
+
+
+def _limited(link: Link, rate: int) -> str:
+    """Why waiting may take long, and what shortens it; links that only recovery makes take the limit of the one that they stand for."""
+    mend = f"`isthmus limit {link.name} off` lifts that"
+    if link.name.endswith(OURS):
+        mend = "that is rate_limit of its link in the configuration"
+    return f"link {link.name} is limited to {rate / 1e6:g} MB/s, which this step waits for; {mend}"
 
 
 @contextlib.contextmanager
@@ -86,7 +97,9 @@ def _watch(
     while True:
         _refuse_faults(now)
         left = _left(now, goal)
-        if not left and (first.topics or not first.trouble):
+        # Nothing to copy is no reason not to run a link that rebuilds: others go on behind the positions that it leaves.
+        must_run = now.link.endswith(RESEED) and not now.lease and bool(first.topics)
+        if not left and not must_run and (first.topics or not first.trouble):
             return True
         moment = time.monotonic()
         if now.state == "paused":

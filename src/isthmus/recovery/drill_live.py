@@ -33,7 +33,7 @@ from isthmus.recovery.drill_report import DrillReport, Readers
 from isthmus.recovery.drill_traffic import contents
 from isthmus.recovery.failback import failback
 from isthmus.recovery.failover import failover
-from isthmus.recovery.journal import entries
+from isthmus.recovery.journal import unfinished_in
 from isthmus.recovery.operation import Tell
 from isthmus.recovery.stage import Stage
 from isthmus.recovery.timeline import Timeline
@@ -83,13 +83,12 @@ def live_drill(config: Config, tell: Tell, *, site: str | None, rate: float, sec
 
 def _look(stage: Stage, name: str) -> bool:
     """Whether a site remembers operations; refuses to begin while one is under way."""
-    known = stage.at(name, "reading the journal", entries)
-    for entry in known.values():
-        if entry.unfinished:
-            raise DataError(
-                f"{stage.config.sites[name].bootstrap[0]}: there is an unfinished {entry.told()}; a drill would disturb it. Finish it first, or "
-                "give it up with --abandon"
-            )
+    table = stage.at(name, "reading the journal", read_table, state.SITES_TOPIC)
+    for entry in unfinished_in(table):
+        raise DataError(
+            f"{stage.config.sites[name].bootstrap[0]}: there is an unfinished {entry.told()}; a drill would disturb it. Finish it first, or "
+            "give it up with --abandon"
+        )
     return bool(stage.at(name, "listing topics", _has_table))
 
 

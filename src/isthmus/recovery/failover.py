@@ -3,6 +3,7 @@
 Invariants of an emergency:
 - hold before declare: from then on nothing of the old site arrives, so what is declared as lost is not half true a moment later;
 - declare before promote: what is lost is known, and written, before anybody writes at the new site;
+- a link that has never run keeps nobody: nothing of it is here, which is said, and the others go on without it;
 - the old site is asked for nothing that the new one cannot do without. Its fence is tried where it answers, and its hook always: a site that is
   dead to us may be alive to its clients.
 """
@@ -10,12 +11,13 @@ Invariants of an emergency:
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Literal
 
-from isthmus.config import Config
+from isthmus.config import Config, Link
 from isthmus.control.fence import to_take
 from isthmus.engine.hold import hold
-from isthmus.errors import ConnectionFailed, IsthmusError, UsageError
+from isthmus.errors import ConnectionFailed, Interrupted, IsthmusError, UnknownLink, UsageError
 from isthmus.recovery import access
 from isthmus.recovery.allowed import refuse_missing
 from isthmus.recovery.fencing import How
@@ -35,7 +37,10 @@ KIND = "failover"
 class Emergency:
     """The steps of an emergency: the old site is dead, or must be treated as if it were."""
 
-    def __init__(self, operation: Operation, old: str, new: str, fence: How | None) -> None:
+    def __init__(
+        self, operation: Operation, old: str, new: str, fence: How | None, agree: Callable[[str], bool] | None = None
+    ) -> None:
+        self._agree = agree
         self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
         self.old, self.new, self._fence = old, new, fence
         self.links = links_between(self._config, old, new).forward
@@ -56,12 +61,19 @@ class Emergency:
         self._stage.site(self.new)
         alive = self._stage.answers(self.old)
         if alive:
-            self._operation.note(
-                "check",
-                f"{self.old} answers. A planned failover would lose nothing; this one goes on because it was asked for",
-            )
+            if self._agree is None:
+                self._operation.note("check", self._living())
+            elif not self._agree(self._living()):
+                raise Interrupted("not done; nothing was changed")
         links = {}
-        for link in self.links:
+        ran, never = self._by_state()
+        if not ran:
+            raise UnknownLink(
+                f"no link from {self.old} to {self.new} has ever run ({', '.join(link.name for link in never)}): nothing of {self.old} is at {self.new}"
+            )
+        for link in never:
+            self._operation.note("check", self._nothing_of(link))
+        for link in ran:
             now = self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
             links[link.name] = {
                 "partitions": len(now.progress),
@@ -72,7 +84,33 @@ class Emergency:
         refuse_missing(self._stage, self.old, self.new, self.links, how, reached=False)
         if why:
             self._operation.note("check", why)
-        return {"old_answers": alive, "links": links, "fence": how, "unfenced_because": why}
+        return {
+            "old_answers": alive,
+            "links": links,
+            "never_ran": [link.name for link in never],
+            "fence": how,
+            "unfenced_because": why,
+        }
+
+    def _by_state(self) -> tuple[list[Link], list[Link]]:
+        """The links that have brought something here, and those that have never run."""
+        ran: list[Link] = []
+        never: list[Link] = []
+        for link in self.links:
+            try:
+                self._stage.at(self.new, f"reading the state of link {link.name}", standing, link)
+                ran.append(link)
+            except UnknownLink:
+                never.append(link)
+        return ran, never
+
+    def _nothing_of(self, link: Link) -> str:
+        return f"link {link.name} has never run: nothing of {', '.join(link.topics.include)} is at {self.new}, and what {self.old} holds of it is not counted"
+
+    @property
+    def _ran(self) -> list[Link]:
+        never = self._operation.entry.found("check").get("never_ran")
+        return self._by_state()[0] if never is None else [link for link in self.links if link.name not in never]
 
     def _chosen(self, alive: bool) -> tuple[How, str]:
         """How the old site is fenced, and why it is not if it is not. In an emergency that keeps nobody: it is said as loudly as can be."""
@@ -97,14 +135,21 @@ class Emergency:
         none = f"{self.old} answers and cannot be fenced (no authoriser, no hook): see that no client can reach it"
         return how, none if how == "none" else ""
 
+    def _living(self) -> str:
+        return (
+            f"{self.old} answers. `isthmus failover {self.old} --to {self.new} --planned` would lose nothing; an emergency declares as lost what "
+            "is not copied yet"
+        )
+
     def plan_check(self) -> list[str]:
-        return self._stage.told(self.old, self.new)
+        lines = self._stage.told(self.old, self.new) + ([self._living()] if self._stage.answers(self.old) else [])
+        return lines + [self._nothing_of(link) for link in self._by_state()[1]]
 
     def fence(self) -> Found:
         how: How = self._operation.entry.found("check")["fence"]
         if how == "acls" and not self._stage.answers(self.old):
             return {"how": "none", "why": f"{self.old} does not answer"}
-        topics = sorted({topic for link in self.links for topic in self._topics(link.name)})
+        topics = sorted({topic for link in self._ran for topic in self._topics(link.name)})
         try:
             return access.fence(self._stage, self.old, topics, how, self._operation.entry.id)
         except ConnectionFailed as error:
@@ -124,7 +169,7 @@ class Emergency:
                 f"{self.old} does not answer and has no hook (sites.{self.old}.hooks.fence): see that no client can reach it"
             ]
         how, why = self._chosen(True)
-        topics = sorted({t for link in self.links for t in self._topics(link.name)})
+        topics = sorted({t for link in self._ran for t in self._topics(link.name)})
         return [why] if why else access.fence_words(self._stage, self.old, topics, how)
 
     def hold(self) -> Found:
@@ -140,7 +185,7 @@ class Emergency:
         old = self._stage.site(self.old) if self._stage.answers(self.old) else None
         began = self._operation.entry.began
         lost = []
-        for link in self.links:
+        for link in self._ran:
             ids = self._stage.identities(link) if old is not None else None
             doing = f"reading the state of link {link.name}"
             lost.append(self._stage.at(self.new, doing, declare, link, old, ids, began))
@@ -174,20 +219,20 @@ class Emergency:
     def groups(self) -> Found:
         if self._stage.answers(self.old):
             try:
-                return {"links": {link.name: access.move_groups(self._config, link) for link in self.links}}
+                return {"links": {link.name: access.move_groups(self._config, link) for link in self._ran}}
             except IsthmusError as error:
                 self._operation.note("groups", f"{error.message}; groups stay where they were last put")
         for words in self._not_followed():
             self._operation.note("groups", words)
         return {
-            "links": {link.name: access.groups_at(self._stage, link, self.new) for link in self.links},
+            "links": {link.name: access.groups_at(self._stage, link, self.new) for link in self._ran},
             "last_sync": True,
         }
 
     def plan_groups(self) -> list[str]:
         if self._stage.answers(self.old):
-            return [line for link in self.links for line in access.groups_words(self._config, link)]
-        found = {link.name: access.groups_at(self._stage, link, self.new) for link in self.links}
+            return [line for link in self._ran for line in access.groups_words(self._config, link)]
+        found = {link.name: access.groups_at(self._stage, link, self.new) for link in self._ran}
         words = [f"link {name}: {len(rows)} groups stand where they were last put" for name, rows in found.items()]
         return words + self._not_followed()
 
@@ -206,14 +251,14 @@ class Emergency:
         return words
 
     def promote(self) -> Found:
-        found = access.promote(self._stage, self.links, self.new)
+        found = access.promote(self._stage, self._ran, self.new)
         found["unfenced"] = access.unfence(self._stage, self.new, self._operation.entry.id)
-        ends = access.ends_of_copies(self._stage, self.links, self.new)
+        ends = access.ends_of_copies(self._stage, self._ran, self.new)
         found["ends"] = merged(self._operation.entry.since, ends)
         return found
 
     def plan_promote(self) -> list[str]:
-        return access.promote_words(self._stage, self.links, self.new)
+        return access.promote_words(self._stage, self._ran, self.new)
 
     def roles(self) -> Found:
         here = filter(self._stage.answers, (self.old, self.new))
@@ -232,8 +277,10 @@ def failover(
     seconds: float = 600.0,
     dry_run: bool = False,
     abandon: bool = False,
+    agree: Callable[[str], bool] | None = None,
 ) -> dict[str, Any]:
-    """Carry it out, or go on with it; the report. With ``dry_run``, what each step would do."""
+    """Carry it out, or go on with it; the report. With ``dry_run``, what each step would do. ``agree`` is told of what an operator may not have
+    meant, and says whether it is."""
     if not links_between(config, old, new).forward:
         raise UsageError(f"the configuration has no link from {old} to {new}: nothing of {old} is there")
     with Stage(config) as stage:
@@ -242,7 +289,7 @@ def failover(
         steps = (
             Switch(operation, old, new, fence=fence, seconds=seconds).steps()
             if mode == "planned"
-            else Emergency(operation, old, new, fence).steps()
+            else Emergency(operation, old, new, fence, agree).steps()
         )
         if dry_run:
             return {**report(entry), "dry_run": True, "steps": preview(steps)}

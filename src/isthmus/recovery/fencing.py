@@ -15,6 +15,8 @@ from isthmus.config import Site
 from isthmus.errors import HookFailed
 
 How = Literal["hook", "acls", "none"]
+# Under which key a site's table remembers that a hook has fenced a site.
+HOOK = "hook-fence/"
 
 
 def run_hook(site: Site, name: Literal["fence", "unfence"], operation: str) -> str:

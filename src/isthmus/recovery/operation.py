@@ -11,9 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from isthmus.errors import IsthmusError, UsageError
+from isthmus.engine.state import SITES_TOPIC
+from isthmus.engine.table import read_table
+from isthmus.errors import Interrupted, IsthmusError, UsageError
+from isthmus.kafka.cluster import Cluster
 from isthmus.recovery.journal import Entry, Found, Journal
 from isthmus.recovery.stage import Stage
+from isthmus.recovery.unfinished import command, fences
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,14 @@ class Operation:
 
     def open(self) -> None:
         """Take the journal. The other site, if it answers, is asked as well whether something is unfinished."""
-        site = self.entry.site
-        others = [self.stage.site(site)] if self.stage.answers(site) else []
-        self.resumed = self.stage.run(self.journal.open, others)
+        self.resumed = self.stage.run(self.journal.open, self._others())
         if self.resumed:
             words = f"going on with the {self.entry.told()}; done before: {', '.join(self.entry.done) or 'nothing'}"
             self.tell(Telling("", "note", words))
+
+    def _others(self) -> list[Cluster]:
+        site = self.entry.site
+        return [self.stage.site(site)] if self.stage.answers(site) else []
 
     def note(self, step: str, words: str) -> None:
         self.tell(Telling(step, "note", words))
@@ -69,14 +75,39 @@ class Operation:
             if done is not None:
                 self.tell(Telling(step.name, "before", step.does, done["seconds"], done["found"]))
                 continue
-            self.tell(Telling(step.name, "begins", step.does))
-            began = time.time()
-            found = step.act()
-            seconds = time.time() - began
-            self.entry.done[step.name] = {"at": began, "seconds": round(seconds, 3), "found": found}
-            if self.entry.unfinished:
-                self.stage.run(self.journal.write)
-            self.tell(Telling(step.name, "done", step.does, seconds, found))
+            try:
+                self._do(step)
+            except KeyboardInterrupt:
+                raise self._stopped(step) from None
+
+    def _do(self, step: Step) -> None:
+        if step.name != "check" and not self.entry.unfinished:
+            self.stage.run(self.journal.begin, self._others())
+        self.tell(Telling(step.name, "begins", step.does))
+        began = time.time()
+        found = step.act()
+        seconds = time.time() - began
+        self.entry.done[step.name] = {"at": began, "seconds": round(seconds, 3), "found": found}
+        if self.entry.unfinished:
+            self.stage.run(self.journal.write)
+        self.tell(Telling(step.name, "done", step.does, seconds, found))
+
+    def _stopped(self, step: Step) -> Interrupted:
+        """What to know after Ctrl-C: what is done, what is not, and how to go on."""
+        if not self.entry.unfinished:
+            return Interrupted(f"stopped in step {step.name}; nothing was changed")
+        done = ", ".join(name for name in self.entry.done if name != step.name) or "nothing"
+        how = command(self.entry)
+        words = f"stopped. Done: {done}. Not done: {step.name} (perhaps in part) and all after it. `{how}` goes on, with --abandon it is given up"
+        fence = next(
+            (found for name, found in self._found() if name.endswith("fence") and found.get("how") != "none"), None
+        )
+        if fence is not None or step.name.endswith("fence"):
+            words += f". Until then a fence keeps writers away from {self.entry.to if self.entry.kind == 'failback' else self.entry.site}"
+        return Interrupted(words)
+
+    def _found(self) -> list[tuple[str, Found]]:
+        return [(name, done["found"]) for name, done in self.entry.done.items()]
 
     def close(self) -> dict[str, Any]:
         """The end: written down, and told as a report."""
@@ -90,7 +121,14 @@ class Operation:
             raise UsageError(f"there is nothing to abandon: no {self.entry.kind} of {self.entry.site} is unfinished")
         self.entry.abandoned = True
         self.stage.run(self.journal.write)
-        return report(self.entry)
+        pair = (self.entry.site, self.entry.to)
+        tables = {n: self.stage.at(n, "reading fences", read_table, SITES_TOPIC) for n in pair if self.stage.answers(n)}
+        fenced = [site for site in fences(tables) if site in pair]
+        for site in fenced:
+            self.note(
+                "", f"{site} stays fenced: nobody but Isthmus may write there. `isthmus unfence {site}` lifts that"
+            )
+        return {**report(self.entry), "fenced": fenced}
 
 
 def preview(steps: Sequence[Step]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from isthmus.config.topics import Topics
 from isthmus.config.turned import BACK, RESEED, STRANDED
 from isthmus.engine import identity, state
 from isthmus.engine.hold import hold, release
-from isthmus.errors import DataError
+from isthmus.errors import DataError, UnknownLink
 from isthmus.kafka.admin import delete_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.offsets import log_ranges
@@ -76,7 +76,10 @@ class Reseed:
 
     def _made(self, link: Link) -> set[str]:
         """The topics at the survivor that a link from the lost site has written."""
-        now: Standing = self._stage.at(self.survivor, f"reading the state of link {link.name}", standing, link)
+        try:
+            now: Standing = self._stage.at(self.survivor, f"reading the state of link {link.name}", standing, link)
+        except UnknownLink:  # it has never run, and has written nothing
+            return set()
         return set(now.targets.values())
 
     def _identities(self) -> Identities:
@@ -239,7 +242,8 @@ class Reseed:
         return self._stage.answers(self.lost) and self._stage.answers(self.survivor)
 
     def copy(self) -> Found:
-        links = self.seeding()
+        # Groups are put where they stand when the links are set: until then what the links know is about the cluster that was lost.
+        links = [_without_groups(link) for link in self.seeding()]
         rounds = []
         for _ in range(ROUNDS):
             rounds.append(
@@ -260,7 +264,7 @@ class Reseed:
         everything: list[Seeded] = []
         for link in self.seeding():
             self._stage.at(self.lost, f"holding link {link.name}", hold, link, "its work is done")
-            seeded: list[Seeded] = self._stage.at(self.lost, "reading what was seeded", seeded_by, link)
+            seeded = self._seeded(link)
             everything += seeded
             for way in self.between.forward:
                 mine = [
@@ -297,13 +301,18 @@ class Reseed:
         elsewhere = {link.name: self._cut_elsewhere(link, everything) for link in self._links_elsewhere()}
         return {"positions": positions, "partitions": sum(map(len, positions.values())), "elsewhere": elsewhere}
 
+    def _seeded(self, link: Link) -> list[Seeded]:
+        try:
+            found: list[Seeded] = self._stage.at(self.lost, "reading what was seeded", seeded_by, link)
+        except UnknownLink:  # nobody ran it, because there is no topic that it could copy
+            return []
+        return found
+
     def _cut_elsewhere(self, link: Link, seeded: list[Seeded]) -> str:
         """Set a link between the rebuilt site and a third one, where that can be known; what became of it."""
         lost, survivor = self._stage.site(self.lost), self._stage.site(self.survivor)
         third = link.source if link.target == self.lost else link.target
-        by_hand = (
-            f"`isthmus reset {link.name} TOPIC --to latest` (or an offset), then `isthmus resume {link.name} --held`"
-        )
+        by_hand = self._by_hand(link)
         if not self._stage.answers(third):
             words = f"{third} does not answer: when it does, `isthmus sites replace {self.lost}`, {by_hand}"
         elif link.target == self.lost:
@@ -333,6 +342,19 @@ class Reseed:
         self._operation.note("cut", f"link {link.name} stays held: {words}")
         return words
 
+    def _by_hand(self, link: Link) -> str:
+        """The commands that let a link go on whose position nobody can know; with the names of its topics, where its source tells them."""
+        from isthmus.control.topics import discover
+
+        names = "TOPIC..."
+        if self._stage.answers(link.source):
+            found = self._stage.at(link.source, "listing topics", discover, link)
+            names = " ".join(sorted(found)) or names
+        return (
+            f"`isthmus reset {link.name} {names} --to latest` (what {link.source} holds by then is not copied; with --to earliest all of it comes "
+            f"once more), then `isthmus resume {link.name} --held`"
+        )
+
     def groups(self) -> Found:
         links = self.seeding()
         config = self._with(links)
@@ -352,9 +374,12 @@ class Reseed:
             if elsewhere.get(link.name, "").endswith(" set"):
                 self._stage.at(link.target, f"releasing link {link.name}", release, link)
                 released.append(link.name)
+        held = {name: words for name, words in elsewhere.items() if name not in released}
+        for name, words in held.items():
+            self._operation.note("release", f"link {name} stays held: {words}")
         roles: dict[str, Role] = {self.lost: "standby", self.survivor: "active"}
         set_roles(self._stage, (self.survivor, self.lost), roles, self._operation.entry.id)
-        return {"released": released}
+        return {"released": released, "held": held}
 
     def verify(self) -> Found:
         return verify_links(
@@ -362,6 +387,11 @@ class Reseed:
             (*self.between.forward, *self.between.backward),
             lambda words: self._operation.note("verify", words),
         )
+
+
+def _without_groups(link: Link) -> Link:
+    groups = link.sync.groups.model_copy(update={"enabled": False})
+    return link.model_copy(update={"sync": link.sync.model_copy(update={"groups": groups})})
 
 
 async def _targets(survivor: Cluster, links: Sequence[Link]) -> set[str]:

@@ -35,7 +35,7 @@ class Stage:
     def supports(self, request: Any, version: int) -> bool:
         return False
 
-    async def ask_coordinator(self, kind: int, key: str, *_: Any) -> Any:
+    async def ask_coordinator(self, kind: int, key: str, *_: Any, **__: Any) -> Any:
         self.epoch += 1
         self.asked.append(key)
         return SimpleNamespace(error_code=0, producer_id=7, producer_epoch=self.epoch)
@@ -104,3 +104,37 @@ def test_a_round_that_waits_for_its_predecessor_is_not_sent_in_the_next_transact
         assert sorted(one.partition for one in producer.sent) == [(TOPIC, 0), (TOPIC, 1)]
 
     stage.loop.run(play)
+
+
+def test_progress_whose_answer_is_lost_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker may carry it out later, when the next transaction is open: only a new epoch shuts it out."""
+    from isthmus.kafka.cluster import Cluster
+    from isthmus.kafka.offsets import Committed
+
+    stage = Stage()
+    lost: list[Any] = []
+
+    async def request(request: Any, *_: Any) -> Any:
+        lost.append(request)
+        raise kerrors.RequestTimedOutError
+
+    async def coordinator(*_: Any) -> int:
+        return 0
+
+    monkeypatch.setattr(stage, "coordinator", coordinator, raising=False)
+    monkeypatch.setattr(stage, "request", request, raising=False)
+    monkeypatch.setattr(stage, "forget_coordinator", lambda *_: None, raising=False)
+    cluster: Any = stage
+    producer = Producer(cluster, SimpleNamespace(of=lambda p: p[1]), Signal(stage.loop), ["a"])  # type: ignore[arg-type]
+
+    async def play() -> None:
+        await producer.begin()
+        monkeypatch.setattr(
+            stage, "ask_coordinator", lambda *a, **k: Cluster.ask_coordinator(cluster, *a, **k), raising=False
+        )
+        with pytest.raises(Interrupted):
+            await producer.commit("group", {(TOPIC, 0): Committed(5, "")})
+
+    stage.loop.run(play)
+    assert len(lost) == 1
+    stage.loop.close()

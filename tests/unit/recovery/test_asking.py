@@ -1,0 +1,115 @@
+"""What operators are asked and told before and while an operation goes on."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer
+
+from isthmus.cli import ask
+from isthmus.config import load
+from isthmus.control.rights import right
+from isthmus.engine.snapshot import LinkState, PartitionState
+from isthmus.errors import Interrupted
+from isthmus.recovery import catching_up
+from isthmus.recovery.allowed import grant_line
+from isthmus.recovery.failover import Emergency
+from isthmus.recovery.journal import Entry
+from isthmus.recovery.unfinished import command
+
+CONFIG = """
+sites:
+  east: {bootstrap: "127.0.0.1:1", sasl: {mechanism: PLAIN, username: us, password: secret}}
+  west: {bootstrap: "127.0.0.1:2"}
+links:
+  there: {from: east, to: west, topics: [orders], rate_limit: 2MB/s}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Any:
+    path = tmp_path / "isthmus.yaml"
+    path.write_text(CONFIG)
+    return load(path)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "yes", "answer", "goes_on"),
+    [(True, False, False, False), (True, False, True, True), (True, True, False, True), (False, False, False, True)],
+)
+def test_only_people_are_asked(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, terminal: bool, yes: bool, answer: bool, goes_on: bool
+) -> None:
+    monkeypatch.setattr(ask, "on_terminal", lambda: terminal)
+    monkeypatch.setattr(typer, "confirm", lambda *_, **__: answer)
+    assert ask.agreed("this is final", "go on?", yes) == goes_on
+
+
+def test_an_emergency_of_a_living_site_is_asked_about_and_a_dry_run_warns(config: Any) -> None:
+    asked: list[str] = []
+
+    def no(warning: str) -> bool:
+        asked.append(warning)
+        return False
+
+    stage = SimpleNamespace(
+        config=config,
+        site=lambda _: None,
+        answers=lambda _: True,
+        told=lambda *names: [f"{n}: answers" for n in names],
+        at=lambda *_: None,
+    )
+    operation: Any = SimpleNamespace(stage=stage)
+    emergency = Emergency(operation, "east", "west", None, no)
+    with pytest.raises(Interrupted, match="nothing was changed"):
+        emergency.check()
+    assert "--planned" in asked[0]
+    assert asked[0] in emergency.plan_check()
+
+
+def test_a_limit_that_a_step_waits_for_is_named(config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    positions = iter([3, 10])
+
+    def look() -> LinkState:
+        position = next(positions)
+        partition = PartitionState("orders", 0, "orders", position, 10, 10 - position)
+        state = LinkState("there", "east", "west", "running", rate_limit=2_000_000, partitions=[partition])
+        state.topics = {"orders": ("", 1)}
+        return state
+
+    @contextlib.contextmanager
+    def observed(*_: object) -> Iterator[Any]:
+        yield SimpleNamespace(look=look)
+
+    monkeypatch.setattr(catching_up, "_observed", observed)
+    notes: list[str] = []
+    catching_up.catch_up(config, [config.links["there"]], notes.append, 60.0)
+    assert "limited to 2 MB/s" in notes[0]
+    assert "isthmus limit there off" in notes[0]
+
+
+def test_a_right_as_a_command(config: Any) -> None:
+    site = config.sites["east"]
+    begin = "kafka-acls --bootstrap-server 127.0.0.1:1 --add --allow-principal User:us --operation"
+    assert grant_line(site, right(site, "DESCRIBE_CONFIGS", "cluster")) == f"{begin} DescribeConfigs --cluster"
+    assert grant_line(site, right(site, "WRITE", "topic", "_isthmus.", True)) == (
+        f"{begin} Write --topic '_isthmus.' --resource-pattern-type prefixed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        (Entry("failover", "a", "b", "planned", {"fence": None}), "isthmus failover a --to b --planned"),
+        (Entry("failover", "a", "b", "planned", {"fence": "none"}), "isthmus failover a --to b --planned --fence none"),
+        (Entry("failback", "a", "b", "", {"policy": "append"}), "isthmus failback a --from b"),
+        (Entry("reseed", "a", "b", "", {"wipe": True}), "isthmus reseed a --from b --wipe"),
+    ],
+)
+def test_the_command_that_goes_on(entry: Entry, words: str) -> None:
+    assert command(entry) == words
