@@ -67,6 +67,8 @@ class LinkState:
     # run, as far as this observer has watched it
     schema_ids: dict[str, int] = field(default_factory=dict)
     schema_ids_watched: dict[str, int] = field(default_factory=dict)
+    discovered: float = 0.0
+    """When the request was sent that told which topics there are; 0.0 if nobody answered."""
 
     @property
     def faults(self) -> list[PartitionState]:
@@ -195,7 +197,9 @@ class Observer:
         ends: dict[Partition, int | type[Exception]] = {}
         targets: dict[str, str] = {}
         try:
+            asked = time.time()
             topics = await discover(self.source, self._link)
+            result.discovered = asked
             result.topics = {n: (t.source.id.hex, len(t.source.partitions)) for n, t in topics.items()}
             targets = {name: t.target for name, t in topics.items()}
             wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}

@@ -155,7 +155,7 @@ class Live(Acts):
         self.stand(here, "standby", "wait")
         self.stand(self.made.link.name, "held", "wait")
         held = {name for names in contents(self.target, self.copies).values() for name in names}
-        lost = self.declared(done, f"{here}-1", held, began)
+        lost = self.declared(done, f"{here}-1", held, began, self.config.links)
         if lost and not self.made.link.rules:
             self.report.problems.append(f"a planned move lost {len(lost)} records, such as {min(lost)}")
         self.write(f"{there}-1", self.target, self.copies, there)
