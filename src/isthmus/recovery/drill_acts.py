@@ -48,12 +48,22 @@ class Acts:
 
     def end(self) -> None:
         # Brokers of this machine end right after; real ones are left as a client should leave them.
-        self.rest(dead=not self.report.live)
-        self.quiet(dead=not self.report.live)
+        dead = not self.report.live
+        # All are asked before any is waited for: each has its patience, and on a busy machine their sum is minutes.
         if self.run is not None:
-            self.run.stop()
-            self.run = None
-        self.timeline.close()
+            self.run.ask_to_stop()
+        if self.reader is not None:
+            self.reader.ask_to_stop(dead)
+        for writer in self.writers:
+            writer.ask_to_stop()
+        try:
+            self.rest(dead)
+            self.quiet(dead=dead)
+        finally:
+            if self.run is not None:
+                self.run.stop()
+                self.run = None
+            self.timeline.close()
 
     # -- telling ----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kafka.errors as kerrors
@@ -73,8 +74,10 @@ def live_drill(config: Config, tell: Tell, *, site: str | None, rate: float, sec
     finally:
         with _undisturbed():
             play.say(f"deleting {made.topic} and all that belongs to link {made.link.name}")
-            for name, had in had_table.items():
-                left = _clean_up(made, name, had)
+            # Side by side: each site is waited for, for its own reasons.
+            with ThreadPoolExecutor(len(had_table)) as pool:
+                both = list(pool.map(lambda name: _clean_up(made, name, had_table[name]), had_table))
+            for left in both:
                 report.problems += left
                 for words in left:
                     play.say(words)
