@@ -28,6 +28,7 @@ from isthmus.config import load
 from isthmus.recovery.drill_process import Replicator, until
 from isthmus.recovery.failback import failback
 from isthmus.recovery.failover import failover
+from isthmus.recovery.losses import known_until, seen_of, told
 from isthmus.recovery.operation import Telling
 from isthmus.recovery.reseed import reseed
 from isthmus.recovery.timeline import Timeline, svg
@@ -38,8 +39,6 @@ TOPICS = {"orders": 3, "payments": 2}
 PARTITIONS = [(topic, p) for topic, count in TOPICS.items() for p in range(count)]
 LINKS = ("east-to-west", "west-to-east")
 QUIET = {"log_level": 0}
-# Between a record's acknowledgement and the last word that a task had of its source.
-ON_THE_WAY_SECONDS = 1.0
 console = Console(highlight=False)
 
 
@@ -49,6 +48,7 @@ class Writer(threading.Thread):
     def __init__(self, name: str, site: KafkaSite, rate: int, line: Timeline) -> None:
         super().__init__(daemon=True, name=name)
         self.acknowledged: dict[bytes, float] = {}
+        self.places: dict[bytes, tuple[str, int]] = {}
         self._producer = ck.Producer(
             {
                 "bootstrap.servers": site.bootstrap,
@@ -83,6 +83,7 @@ class Writer(threading.Thread):
 
     def _told(self, error: ck.KafkaError | None, message: ck.Message) -> None:
         if error is None:
+            self.places[message.value()] = message.topic(), message.partition()
             self.acknowledged[message.value()] = time.time()
 
     def finish(self) -> None:
@@ -226,16 +227,19 @@ class Demo:
         first.finish()
         here = {value for values in read_all(self.west).values() for value in values}
         self.gone = first.acknowledged.keys() - here
-        heard = [
-            each["heard"] for step in report["steps"] if step["step"] == "declare" for each in step["found"]["links"]
-        ]
-        known = [
-            v for v in self.gone if first.acknowledged[v] < max(filter(None, heard), default=0) - ON_THE_WAY_SECONDS
-        ]
-        self.beyond = max(0, len(known) - report["rpo_records"])
+        (found,) = (each for step in report["steps"] if step["step"] == "declare" for each in step["found"]["links"])
+        self.beyond = 0
+        for place in PARTITIONS:
+            # Acknowledged before the request was sent that told the partition's end: then it was seen.
+            seen = [
+                v for v in self.gone if first.places[v] == place and first.acknowledged[v] < known_until(found, place)
+            ]
+            self.beyond += max(0, len(seen) - seen_of(found, place))
+        say(f"  west is in service {report['rto_seconds']:.1f} s after the command")
+        for words in told(found, "east", report["began"]):
+            say(f"  declared: {words}")
         say(
-            f"  west is in service {report['rto_seconds']:.1f} s after the death. Declared lost: {report['rpo_records']} records at most, and what came in "
-            f"the {report['unknown_since_seconds']:.0f} s since east was last heard. Really lost: {len(self.gone)} of {len(first.acknowledged)}"
+            f"  really lost: {len(self.gone)} of {len(first.acknowledged)}, {self.beyond} of them beyond what was declared"
         )
 
     def rebuild(self) -> None:

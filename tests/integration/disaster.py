@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,10 +23,12 @@ PARTITIONS = 3
 
 
 class Traffic:
-    """Writes numbered records to all partitions of a topic until stopped; ``acked`` is what the site took, by partition and in order."""
+    """Writes numbered records to all partitions of a topic until stopped; ``acked`` is what the site took, by partition and in order, ``at`` is when
+    that was heard: never before the site said it."""
 
     def __init__(self, site: KafkaSite, topic: str, stem: str, rate: float = 300.0) -> None:
         self.stem, self.acked = stem, {p: [] for p in range(PARTITIONS)}  # type: dict[int, list[bytes]]
+        self.at: dict[bytes, float] = {}
         self._topic, self._rate = topic, rate
         self._producer = Producer(
             {
@@ -59,6 +61,7 @@ class Traffic:
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:
             self.acked[message.partition()].append(message.value())
+            self.at[message.value()] = time.time()
 
     def _write(self) -> None:
         number = 0
@@ -202,6 +205,26 @@ def judge(world: World, *written: Traffic, but: set[bytes] | None = None) -> int
             )
         total += len(here)
     return total
+
+
+def within_declared(setup: Setup, report: dict[str, Any], lost: Mapping[tuple[str, int], Sequence[float]]) -> None:
+    """Each record that was lost, by when its acknowledgement was heard, is one that was declared as seen, or came after what its partition was known
+    until."""
+    (links,) = (step["found"]["links"] for step in report["steps"] if step["step"] == "declare")
+    for (topic, partition), times in lost.items():
+        seen, known = 0, 0.0
+        for link in links:
+            if not setup.config.links[link["link"]].topics.matches(topic):
+                continue
+            mine = [each for each in link["partitions"] if (each["topic"], each["partition"]) == (topic, partition)]
+            since = [e["since"] or 0.0 for e in link["unknown"] if (e["topic"], e["partition"]) == (topic, partition)]
+            seen += sum(each["most"] for each in mine) + link["left_out"]["records"]
+            known = max(known, *since) if since else max(known, link["known_until"] or 0.0)
+        sooner = [at for at in times if at < known]
+        assert len(sooner) <= seen, (
+            f"{topic}[{partition}]: {len(sooner)} records were lost that were acknowledged before {known}, and {seen} declared: "
+            f"the first {known - min(sooner):.3f} s before; {links}"
+        )
 
 
 def in_order(records: Mapping[int, list[bytes]], stem: str) -> None:

@@ -62,6 +62,8 @@ def test_a_site_dies_and_returns_in_a_rehearsal(tmp_path: Path) -> None:
     assert [steps[0] for steps in steps_of(report)] == ["check", "check"]
     assert report["rto_seconds"] > 0
     assert report["rpo"]["true_records"] <= report["stranded_records"]
+    assert report["rpo"]["beyond"] == 0
+    assert report["rpo"]["known_until"] > report["began"]
     assert report["group"]["skipped"] == 0
     assert {row["site"]: row["missing"] + row["doubled"] + row["out_of_order"] for row in report["sites"]} == {
         "east": 0,

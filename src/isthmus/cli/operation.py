@@ -76,6 +76,19 @@ def _short(found: dict[str, Any] | None) -> str:
     return f" ({', '.join(words)})" if words else ""
 
 
+def _beyond(report: dict[str, Any]) -> str:
+    """How far the number of an emergency can be wrong."""
+    if report["at_most"]:
+        return "nothing: the old site was fenced, and every partition answered after that"
+    from isthmus.recovery.losses import clock
+
+    if report["known_until"] is None:
+        return "not known: no report tells when the old site was last asked"
+    more = len(report["unknown"]) + report["unknown_more"]
+    named = f"; of {more} partitions less is known (declare, above)" if more else ""
+    return f"not known: what was acknowledged after {clock(report['known_until'])}{named}"
+
+
 def _summary(report: dict[str, Any]) -> dict[str, Any]:
     """The report as two columns that people read."""
     shown: dict[str, Any] = {
@@ -88,14 +101,15 @@ def _summary(report: dict[str, Any]) -> dict[str, Any]:
     names = {
         "rto_seconds": "ready after (RTO)",
         "outage_seconds": "since the old site was last heard",
-        "rpo_records": "records never arrived (RPO, at most)",
+        "rpo_records": "seen there and not copied (RPO)",
         "rpo_seconds": "behind by (RPO)",
-        "unknown_since_seconds": "not known since",
         "stranded_records": "stranded records",
     }
     for key, name in names.items():
         if report.get(key) is not None:
             shown[name] = f"{report[key]:.1f} s" if key.endswith("_seconds") else report[key]
+    if report["mode"] == "emergency" and "at_most" in report:
+        shown["lost beyond that"] = _beyond(report)
     clients = report.get("clients")
     if clients:
         shown["clients connect to"] = clients["bootstrap"]

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import kafka.errors as kerrors
@@ -35,7 +34,7 @@ from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
 from isthmus.engine.offset_map import ChunkWriter, Runs
 from isthmus.engine.orphans import open_transactions
-from isthmus.engine.report import FaultReport, SlotReport
+from isthmus.engine.report import FaultReport, Seen, Sight, SlotReport
 from isthmus.engine.schema_table import SchemaTable, table_of
 from isthmus.engine.state import Progress
 from isthmus.engine.steer import steer
@@ -91,6 +90,8 @@ BUFFER_BYTES = 32 << 20
 STEP_BYTES = 4 << 20
 CONTROL_SECONDS = 1.0
 REPORT_SECONDS = 2.0
+# Ends of partitions that are not being fetched are asked for as often as reports are made; seldom enough that asking takes one part in so many.
+LOOK_REST = 20
 # A report is one record, and must stay one that any topic takes, with names as long as names can be.
 REPORTED_PARTITIONS = 2000
 # Offsets that stay undecided for so long were forgotten; a broker that stood still for a while is given the time to go on.
@@ -112,6 +113,10 @@ class _Copying:
     next_offset: int = -1
     # whether the registries are being asked for schema ids that it met:
     asking: bool = False
+    # its end as the source told it apart from fetching, when the request was sent, and whether it was that of another incarnation:
+    end: int = -1
+    asked: float = 0.0
+    anew: bool = False
     # since the last report, and smoothed:
     records: int = 0
     bytes: int = 0
@@ -160,6 +165,9 @@ class Copier:
         self._reported = (time.monotonic(), 0, 0)
         self._next_control = 0.0
         self._next_report = 0.0
+        self._next_look = 0.0
+        self._looking = False
+        self._fetch_failures = 0
         self._polling_control = False
         self._longest = FIRST_SECONDS
         self._touched: dict[Partition, _Copying] = {}
@@ -449,6 +457,7 @@ class Copier:
         now = time.monotonic()
         # A look at the claim that is under way may take as long as the destination does not answer.
         due = [self._next_report, self._deadline] + ([] if self._polling_control else [self._next_control])
+        due += [] if self._looking else [self._next_look]
         until = max(0.0, min(due) - now)
         debt = self._budget.debt_seconds()
         return min(until, debt) if debt else until
@@ -722,6 +731,15 @@ class Copier:
             self._next_control = now + CONTROL_SECONDS
             self._polling_control = True
             self._loop.background(self._poll_control())
+        if now >= self._next_look and not self._looking:
+            if not self._next_look:
+                self._next_report = max(self._next_report, now + REPORT_SECONDS)  # until it is known what is to be told
+            self._looking = True
+            self._loop.background(self._look_at_ends())
+        if self._fetcher.failures > self._fetch_failures:
+            # What was known of the source must be told now: it may never answer again.
+            self._fetch_failures = self._fetcher.failures
+            self._next_report = now
         if now >= self._next_report:
             self._next_report = now + REPORT_SECONDS
             self._report()
@@ -733,6 +751,47 @@ class Copier:
             pass  # the destination cannot be asked now; copying has the same trouble and deals with it
         finally:
             self._polling_control = False
+
+    async def _look_at_ends(self) -> None:
+        """Ask where partitions end of which fetching does not tell: those that stand still, and all while copying rests or is throttled."""
+        began, first = time.monotonic(), not self._next_look
+        try:
+            asked = time.time()
+            stale = [p for p, seen in self._seen().items() if seen.asked < asked - REPORT_SECONDS / 2]
+            if stale:
+                # One round: who does not answer now is asked again at the next look, and is late until then.
+                wanted = dict.fromkeys(stale, LATEST)
+                ends = await list_offsets(self._source, wanted, committed_only=False, timeout=0)
+                # Afterwards: what was asked by name is of the topic that we copy if that is still there now.
+                topics = (await self._source.metadata(sorted({topic for topic, _ in stale}))).topics
+                for partition in stale:
+                    end, topic, copying = ends[partition], topics.get(partition[0]), self._by_source[partition]
+                    if isinstance(end, int) and topic is not None and topic.error is None:
+                        copying.end, copying.asked = end, asked
+                        copying.anew = topic.id != copying.assignment.source_id
+        except (kerrors.KafkaError, OSError, IsthmusError):
+            pass  # it stays unknown, and fetching has the same trouble and deals with it
+        finally:
+            self._looking = False
+            self._next_look = time.monotonic() + max(REPORT_SECONDS, LOOK_REST * (time.monotonic() - began))
+            if first:
+                self._next_report = 0.0
+                self._signal.set()
+
+    def _seen(self) -> dict[Partition, Seen]:
+        """How far each partition is committed, how far its source was seen to reach, and when that was asked; behind an open transaction
+        too, where nobody can read yet and others may have written what would be lost with the source."""
+        fetched = self._fetcher.asked()
+        found = {}
+        for source, copying in self._by_source.items():
+            end, asked = copying.end, copying.asked
+            anew = copying.anew or isinstance(copying.fault, SourceRecreated)
+            if source in fetched and not anew:
+                # The higher end is true at both times.
+                end = max(end, self._fetcher.cursor(source).high_watermark)
+                asked = max(asked, fetched[source])
+            found[source] = Seen(copying.position, end, asked, anew)
+        return found
 
     def _report(self, final: bool = False) -> None:
         now = time.monotonic()
@@ -763,22 +822,14 @@ class Copier:
             {f"{p[0]}/{p[1]}": round(c.rate) for p, c in busiest if c.rate >= 1},
             self._trouble,
             self._schemas.table.counted() if self._schemas is not None else {},
-            dict(itertools.islice(self._behind(), REPORTED_PARTITIONS)),
-            self._fetcher.heard,
+            heard=self._fetcher.heard,
+            seen=Sight.of(self._seen()),
+            shares=self.lease.shares,
         )
         self._reported = (now, self._totals.records, total_bytes)
         self._untold.append(report.record())
         if not final:
             self._loop.background(self._flush_reports())
-
-    def _behind(self) -> Iterator[tuple[str, int]]:
-        """Partitions whose source was seen to reach beyond what is committed, and how far; behind an open transaction too, where nobody
-        can read yet and others may have written what would be lost with the source."""
-        for (topic, partition), copying in self._by_source.items():
-            if copying.position >= 0:
-                end = self._fetcher.cursor((topic, partition)).high_watermark
-                if end > copying.position:
-                    yield f"{topic}/{partition}", end
 
     async def _flush_reports(self) -> None:
         """Write what is untold; kept for the next time when the destination cannot take it now."""

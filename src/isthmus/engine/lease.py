@@ -45,6 +45,8 @@ class Lease:
     seconds: float
     assignments: tuple[Assignment, ...]
     identities: Identities = field(default_factory=Identities)
+    shares: int = 0
+    """How many slots have partitions under this lease."""
 
 
 @dataclass(slots=True)

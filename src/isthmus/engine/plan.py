@@ -34,7 +34,16 @@ from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
 from isthmus.engine.pen import Pen
-from isthmus.engine.report import FaultReport, PlanReport, Reports
+from isthmus.engine.report import (
+    NAMED_PARTITIONS,
+    FaultReport,
+    PlanReport,
+    Reports,
+    Seen,
+    Sight,
+    SourceReport,
+    name_of,
+)
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.engine.steer import put_back
 from isthmus.errors import (
@@ -166,6 +175,7 @@ class Planner:
         claim = await self._claim(self._pen)
         await self._pen.fence(claim.slots)
         self._fenced = True
+        asked = time.time()
         found = await discover(self.source, self.job.link)
         topics = self._possible(found)
         await self._look_for_unreadable(topics)
@@ -179,6 +189,7 @@ class Planner:
         await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
         await self._read_reports()
         await self._tell_faults(found, committed)
+        await self._tell_ends(claim, found, assignments, asked)
         return await self._deal(claim, assignments, topics)
 
     # -- the claim ----------------------------------------------------------------------------------------
@@ -450,6 +461,27 @@ class Planner:
         if records:
             await self._append(self._status, [(k or b"", v) for k, v in records])
 
+    async def _tell_ends(
+        self, claim: Claim, topics: dict[str, Topic], assignments: list[Assignment], discovered: float
+    ) -> None:
+        """Report how far the source reaches now: what a disaster has cost is told from this until each task has told more."""
+        keys = [(name, p) for name, topic in topics.items() for p in topic.source.partitions]
+        asked = time.time()
+        ends = await list_offsets(self.source, dict.fromkeys(keys, LATEST), committed_only=False, timeout=0)
+        progress = progress_by_source(await group_offsets(self.target, self._group, stable=False))
+        seen = {}
+        for key in keys:
+            end, known = ends[key], progress.get(key)
+            position = known.offset if known is not None else -1
+            anew = known is not None and known.source_id != topics[key[0]].source.id
+            seen[key] = Seen(position, end, asked, anew) if isinstance(end, int) else Seen(position, -1, 0.0, anew)
+        dealt = {a.source for a in assignments}
+        idle = [name_of(key) for key in keys if key not in dealt]
+        named, more = idle[:NAMED_PARTITIONS], len(idle[NAMED_PARTITIONS:])
+        sight = Sight.of(seen) if seen else Sight(asked)
+        report = SourceReport(self.job.run, claim.number, discovered, sight, named, more)
+        await self._append(self._status, [report.record("deal")])
+
     async def _append(self, partition: Partition, records: list[tuple[bytes, bytes | None]]) -> None:
         leaders = Leaders(self.target, [partition[0]])
         await leaders.refresh()
@@ -466,6 +498,7 @@ class Planner:
             (name, p): info.leader for name, topic in topics.items() for p, info in topic.source.partitions.items()
         }
         hands = deal(list(by_source), self._reports.traffic(), leaders, job.slots)
+        shares = sum(bool(hand) for hand in hands)
         return [
             Lease(
                 job.link,
@@ -480,6 +513,7 @@ class Planner:
                 job.link.lease,
                 tuple(replace(by_source[key], faulted=key in known) for key in sorted(hand)),
                 self._identities,
+                shares,
             )
             for slot, hand in enumerate(hands)
         ]

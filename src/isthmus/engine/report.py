@@ -3,23 +3,95 @@
 Keys:  ``slot/N``               the newest report of a slot (traffic since the last one, smoothed rates)
        ``fault/TOPIC/PARTITION``  why a partition stands still; deleted when it moves again
        ``plan``                 what the planner of the newest run has created
+       ``deal``                 what the planner saw at the source when it dealt the newest lease
+       ``look``                 what the driver saw there since: that topics were looked for, and what no task copies yet
 
-Reports are for eyes and for dealing partitions out by traffic; nothing exact depends on them.
+Reports are for eyes and for dealing partitions out by traffic; nothing exact depends on them. But what they say of the source's ends (``Sight``)
+is all that is left of it after a disaster, so it is true, however old: each end was told in answer to a request that was *sent* at its time or
+later. So what the source had acknowledged (to all in-sync replicas) before that time stands before that end.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from isthmus.errors import PartitionFault
 from isthmus.kafka.offsets import Partition
 
 Record = tuple[bytes, bytes]
+# A report is one record, and must stay one that any topic takes, with names as long as names can be.
+NAMED_PARTITIONS = 500
+# Partitions whose ends were asked for this much earlier than others' are named.
+LATE_SECONDS = 1.0
+
+
+def name_of(partition: Partition) -> str:
+    return f"{partition[0]}/{partition[1]}"
+
+
+def partition_of(name: str) -> Partition:
+    topic, _, partition = name.rpartition("/")
+    return topic, int(partition)
+
+
+@dataclass(slots=True)
+class Seen:
+    """Of one partition: copied up to ``position``, seen to reach ``end`` (-1: never) by a request sent at ``asked`` (0.0: never). ``anew``: the
+    topic was created again, and nothing of the new one is copied."""
+
+    position: int
+    end: int
+    asked: float
+    anew: bool = False
+
+    @property
+    def behind(self) -> int:
+        return max(0, self.end - (0 if self.anew else max(0, self.position)))
+
+
+@dataclass(slots=True)
+class Sight:
+    """How far the source was seen to reach, of all partitions that the report is about; names are ``TOPIC/PARTITION``.
+
+    Every partition was asked for at ``asked`` or later, but for those in ``late``. Those that reach beyond what is committed are in ``ends``. Where
+    names had no room, ``left_out`` partitions hold ``rest`` offsets beyond what is committed, and ``asked`` is as early as it must be.
+    """
+
+    asked: float = 0.0
+    ends: dict[str, int] = field(default_factory=dict)
+    late: dict[str, float] = field(default_factory=dict)
+    anew: list[str] = field(default_factory=list)
+    left_out: int = 0
+    rest: int = 0
+
+    @classmethod
+    def of(cls, partitions: Mapping[Partition, Seen]) -> Sight:
+        newest = max((seen.asked for seen in partitions.values()), default=0.0)
+        early = [key for key, seen in partitions.items() if seen.asked < newest - LATE_SECONDS]
+        late = heapq.nsmallest(NAMED_PARTITIONS, early, key=lambda key: partitions[key].asked)
+        named = set(late)
+        behind = [key for key, seen in partitions.items() if seen.behind]
+        # Those of a topic that was created again first: without their names, they would be taken for copied.
+        first = heapq.nlargest(NAMED_PARTITIONS, behind, key=lambda k: (partitions[k].anew, partitions[k].behind))
+        told = set(first)
+        left = [partitions[key].behind for key in behind if key not in told]
+        return cls(
+            min((seen.asked for key, seen in partitions.items() if key not in named), default=0.0),
+            {name_of(key): partitions[key].end for key in first},
+            {name_of(key): partitions[key].asked for key in late},
+            [name_of(key) for key in first if partitions[key].anew],
+            len(left),
+            sum(left),
+        )
+
+    def until(self, name: str) -> float:
+        return self.late.get(name, self.asked)
 
 
 @dataclass(slots=True)
@@ -38,15 +110,20 @@ class SlotReport:
     trouble: str = ""
     # of the rule schema_ids, under this lease: keys and values by what became of them
     schema_ids: dict[str, int] = field(default_factory=dict)
-    # "topic/partition" -> the source's last stable offset as last seen, of partitions that are behind it; and when the
-    # source last answered. What a disaster has cost is told from these.
+    # of the version before, "topic/partition" -> its end as last seen; and when any leader of the source last answered
     ends: dict[str, int] = field(default_factory=dict)
     heard: float = 0.0
+    # what its partitions were seen to reach, and how many tasks have partitions under this lease; reports of the version before have neither
+    seen: Sight | None = None
+    shares: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seen, dict):
+            self.seen = Sight(**self.seen)
 
     def by_partition(self) -> dict[Partition, float]:
         """Bytes a second of the partitions that this slot has traffic for."""
-        names = ((name.rpartition("/"), rate) for name, rate in self.traffic.items())
-        return {(topic, int(partition)): rate for (topic, _, partition), rate in names}
+        return {partition_of(name): rate for name, rate in self.traffic.items()}
 
     def record(self) -> Record:
         return f"slot/{self.slot}".encode(), json.dumps(asdict(self), separators=(",", ":")).encode()
@@ -90,12 +167,35 @@ class PlanReport:
 
 
 @dataclass(slots=True)
+class SourceReport:
+    """What the driver saw at the source: all topics by a request sent at ``discovered``; and the ends of partitions, of the planner (``deal``) those
+    of all, of the observer (``look``) those of partitions that no task copies yet. ``idle`` partitions are in nobody's lease (``idle_more``: so many
+    more had no room)."""
+
+    run: str
+    lease: int
+    discovered: float
+    seen: Sight = field(default_factory=Sight)
+    idle: list[str] = field(default_factory=list)
+    idle_more: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seen, dict):
+            self.seen = Sight(**self.seen)
+
+    def record(self, kind: Literal["deal", "look"]) -> Record:
+        return kind.encode(), json.dumps(asdict(self), separators=(",", ":")).encode()
+
+
+@dataclass(slots=True)
 class Reports:
     """The status topic, read."""
 
     slots: dict[int, SlotReport] = field(default_factory=dict)
     faults: dict[Partition, FaultReport] = field(default_factory=dict)
     plan: PlanReport | None = None
+    deal: SourceReport | None = None
+    look: SourceReport | None = None
     # by run: what the rule schema_ids met in all reports that were read here, so it only grows
     schema_ids: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
@@ -119,6 +219,10 @@ class Reports:
                     self.faults[topic, int(partition)] = FaultReport(**body)
             elif kind == "plan":
                 self.plan = PlanReport(**body) if body else None
+            elif kind == "deal":
+                self.deal = SourceReport(**body) if body else None
+            elif kind == "look":
+                self.look = SourceReport(**body) if body else None
 
     def _count(self, report: SlotReport, before: SlotReport | None) -> None:
         """Tasks count from nothing under each lease, and again when one is repeated."""

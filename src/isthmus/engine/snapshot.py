@@ -71,6 +71,8 @@ class LinkState:
     # run, as far as this observer has watched it
     schema_ids: dict[str, int] = field(default_factory=dict)
     schema_ids_watched: dict[str, int] = field(default_factory=dict)
+    discovered: float = 0.0
+    """When the request was sent that told which topics there are; 0.0 if nobody answered."""
 
     @property
     def faults(self) -> list[PartitionState]:
@@ -225,7 +227,9 @@ class Observer:
         nameless: dict[str, str] = {}
         try:
             self._check_reached(self.source)
+            asked = time.time()
             topics = await discover(self.source, self._link)
+            result.discovered = asked
             result.topics = {n: (t.source.id.hex, len(t.source.partitions)) for n, t in topics.items()}
             targets = {name: t.target for name, t in topics.items()}
             nameless = {name: t.problem for name, t in topics.items() if t.problem}

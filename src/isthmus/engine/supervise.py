@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import kafka.errors as kerrors
@@ -25,13 +25,16 @@ import kafka.errors as kerrors
 from isthmus import errors
 from isthmus.config import Link
 from isthmus.control.keep import Keeper
+from isthmus.engine import state
 from isthmus.engine.balance import deal, skew
 from isthmus.engine.identity import recognise
 from isthmus.engine.job import Job
 from isthmus.engine.plan import Planner, check_features, check_identity, ensure_state_topics
+from isthmus.engine.report import Seen, Sight, SourceReport
 from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.steer import steer
+from isthmus.engine.table import write_table
 from isthmus.engine.tasks import Leasing, error_from
 from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault, TakenOver
 from isthmus.kafka.cluster import whose
@@ -226,6 +229,7 @@ class LinkRun:
                 if words not in said:
                     said.add(words)
                     self.say(Event(self.job.link.name, "error", words))
+        self._tell_look(now)
         if complete:
             self._deal_if_useful(now)
             if self.goal is None:
@@ -234,6 +238,19 @@ class LinkRun:
                     self.say(Event(self.job.link.name, "warning", words))
                 self.goal = {(p.topic, p.partition): p.end for p in now.partitions if p.end is not None}
         self._cut_off_silent(now)
+
+    def _tell_look(self, now: LinkState) -> None:
+        """Write down which topics were looked for, and what no task copies yet: after a disaster nobody could tell."""
+        if self.leasing is None or not now.discovered or not now.lease:
+            return
+        fresh = {(p.topic, p.partition): p.end for p in now.partitions if p.position is None and p.end is not None}
+        seen = Sight.of({key: Seen(-1, end, now.discovered) for key, end in fresh.items()})
+        report = SourceReport(self.job.run, now.lease, now.discovered, seen)
+        target, topic = self.observer.target, state.status_topic(self.job.link.name)
+        try:
+            target.call(lambda: write_table(target, topic, {"look": asdict(report)}))
+        except (kerrors.KafkaError, IsthmusError, OSError):
+            pass  # the look before this one stays true
 
     def _deal_if_useful(self, now: LinkState) -> None:
         """A partition without progress was not there when the lease was dealt; a lopsided deal leaves slots idle."""

@@ -6,7 +6,9 @@ Invariants:
   answer counts only if it was asked for from exactly where its partition stands when it comes;
 - the next request of a leader leaves as soon as its last answer is in, before anybody has looked at the
   records: fetching overlaps rewriting;
-- no more than ``buffer_bytes`` (plus one answer a leader) wait to be taken.
+- no more than ``buffer_bytes`` (plus one answer a leader) wait to be taken;
+- ``asked`` never flatters: a partition's time is when a request was *sent* whose answer told its high watermark. An answer of a session tells of
+  every partition that it has told of before and is silent about now: silence means that nothing has changed.
 """
 
 from __future__ import annotations
@@ -112,6 +114,8 @@ class _Cursor:
     last_stable: int = -1
     log_start: int = -1
     unexpected: float = 0.0
+    asked: float = 0.0
+    """When the last answered request was sent that told its end, by the clock on the wall, of sessions that are over."""
 
     def excused(self, error: type[Exception]) -> bool:
         """Whether an error that says nothing may pass by itself."""
@@ -126,7 +130,7 @@ class _Session:
 
     ``led`` are the partitions to fetch there, ``members`` those the broker knows of and from which position it reads
     them, ``dirty`` those whose position it does not know yet, ``gone`` those it should forget. So a poll costs what has
-    changed, not what there is.
+    changed, not what there is. ``told`` are those of whose ends its answers tell, ``asked`` is when the last answered request was sent.
     """
 
     def __init__(self, loop: Loop, timeout: float) -> None:
@@ -136,6 +140,8 @@ class _Session:
         self.members: dict[Partition, int] = {}
         self.dirty: set[Partition] = set()
         self.gone: set[Partition] = set()
+        self.told: set[Partition] = set()
+        self.asked = 0.0
         self.signal = Signal(loop)
 
     def lead(self, led: set[Partition]) -> None:
@@ -181,6 +187,8 @@ class Fetcher:
         self.requests = 0
         self.heard = 0.0
         """When a leader last answered, by the clock on the wall."""
+        self.failures = 0
+        """How often a leader that had answered stopped to do so."""
         self._watching = False
 
     # -- what the owner says ------------------------------------------------------------------------------
@@ -232,6 +240,26 @@ class Fetcher:
 
     def cursor(self, partition: Partition) -> _Cursor:
         return self._cursors[partition]
+
+    def asked(self) -> dict[Partition, float]:
+        """By partition, when the last answered request was sent that told its high watermark; 0.0 if there was none."""
+        found = {partition: cursor.asked for partition, cursor in self._cursors.items()}
+        for session in self._sessions.values():
+            for partition in session.told:
+                found[partition] = max(found[partition], session.asked)
+        return found
+
+    def _untold(self, session: _Session, *partitions: Partition) -> None:
+        """From here on this session tells nothing of these partitions (without any: of none); what it told stays true."""
+        for partition in partitions or tuple(session.told):
+            if partition in session.told:
+                session.told.discard(partition)
+                cursor = self._cursors[partition]
+                cursor.asked = max(cursor.asked, session.asked)
+
+    def _reset(self, session: _Session) -> None:
+        self._untold(session)
+        session.reset()
 
     # -- the polls ----------------------------------------------------------------------------------------
 
@@ -293,12 +321,12 @@ class Fetcher:
             if self.held or self.buffered >= self._buffer_bytes:
                 await session.signal.wait(1.0)
                 continue
-            stamp, sent = self._stamp, time.monotonic()
+            stamp, sent, asked = self._stamp, time.monotonic(), time.time()
             try:
                 response = await self._cluster.request(self._request(session), node)
                 if response.error_code:
                     error = kerrors.for_code(response.error_code)
-                    session.reset()
+                    self._reset(session)
                     if error not in _SESSION_LOST:
                         raise error()
                     continue
@@ -306,9 +334,12 @@ class Fetcher:
                 self.heard = time.time()
             except (kerrors.KafkaError, OSError):
                 # Nothing was lost: positions move only with answers. The next answer may come from elsewhere.
-                session.reset()
+                self._reset(session)
                 session.answer.shrink(sent)
                 failures += 1
+                if failures == 1:
+                    self.failures += 1
+                    self._signal.set()
                 if self._stopped:
                     break
                 await self._loop.sleep(min(1.0, 0.05 * 1.6**failures))
@@ -320,12 +351,14 @@ class Fetcher:
             session.epoch = session.epoch + 1 if session.id else 0
             before = self.buffered
             stale_leaders = self._accept(response, session, stamp)
+            session.asked = asked
             if (size := self.buffered - before) > session.answer.bytes // 2:  # a smaller one may have been waited for
                 session.answer.answered(size, sent, in_use=True)
             if stale_leaders:
                 await self._refresh()
                 self._assign_soon()
                 await self._loop.sleep(0)
+        self._untold(session)
         self._sessions.pop(node, None)
         self._assign_soon()
 
@@ -352,6 +385,7 @@ class Fetcher:
         gone: dict[str, list[int]] = {}
         for topic, index in forgotten:
             gone.setdefault(topic, []).append(index)
+            self._untold(session, (topic, index))
         ids = self._leaders.ids
         return FetchRequest(
             replica_id=-1,
@@ -382,7 +416,15 @@ class Fetcher:
             for answer in topic.partitions:
                 key = (name, answer.partition_index)
                 cursor = self._cursors.get(key)
-                if cursor is None or key not in session.members or cursor.generation > stamp:
+                if cursor is None or key not in session.members:
+                    continue
+                if answer.error_code:
+                    self._untold(session, key)
+                else:
+                    # Whatever becomes of the records: where the log ends is true.
+                    cursor.high_watermark = answer.high_watermark
+                    session.told.add(key)
+                if cursor.generation > stamp:
                     continue
                 if session.members[key] != cursor.position:
                     # While a partition moves from leader to leader, both may answer; the other one was first.
@@ -398,7 +440,6 @@ class Fetcher:
                         self._report(cursor, FetchProblem(key, cursor.position, error))
                     continue
                 cursor.unexpected = 0.0
-                cursor.high_watermark = answer.high_watermark
                 cursor.last_stable = answer.last_stable_offset
                 cursor.log_start = answer.log_start_offset
                 data = answer.records

@@ -245,7 +245,7 @@ class Play(Acts):
             fence="none",
             seconds=CATCH_UP_SECONDS,
         )
-        lost = self.declared(done, f"{self.old}-1", self._names(self.new), began)
+        lost = self.declared(done, f"{self.old}-1", self._names(self.new), began, self.config.links)
         if lost:
             self.report.problems.append(f"a planned move lost {len(lost)} records, such as {min(lost)}")
         self._work_goes_on()
@@ -272,8 +272,9 @@ class Play(Acts):
         )
         self.rest(dead=True)
         self.quiet(f"{self.old}-1", dead=True)
-        lost = self.declared(done, f"{self.old}-1", self._names(self.new), died)
-        self.say(f"{len(lost)} acknowledged records have not arrived; declared: {done['rpo_records']} at most")
+        lost = self.declared(done, f"{self.old}-1", self._names(self.new), died, self.config.links)
+        beyond = f"{self.report.loss.beyond} of them beyond what was declared" if lost else "as was declared"
+        self.say(f"{len(lost)} acknowledged records have not arrived, {beyond}")
         self._work_goes_on()
         brokers = self.brokers[self.old]
         if scenario == "return":

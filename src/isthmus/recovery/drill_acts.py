@@ -10,16 +10,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from isthmus.config import Config, Site
+from isthmus.config import Config, Link, Site
+from isthmus.kafka.offsets import Partition
 from isthmus.recovery.drill_process import PipedReplicator, Replicator
 from isthmus.recovery.drill_report import DrillReport
 from isthmus.recovery.drill_traffic import Judgement, Reader, Writer, contents, judge
+from isthmus.recovery.losses import known_until, seen_of
 from isthmus.recovery.operation import Tell, Telling
 from isthmus.recovery.timeline import Bar, Kind
 
 OPERATION = "operation"
-# What was on its way between a record's acknowledgement and a task's last word of its source.
-ON_THE_WAY_SECONDS = 1.0
 READ_SECONDS = 60.0
 
 
@@ -48,12 +48,22 @@ class Acts:
 
     def end(self) -> None:
         # Brokers of this machine end right after; real ones are left as a client should leave them.
-        self.rest(dead=not self.report.live)
-        self.quiet(dead=not self.report.live)
+        dead = not self.report.live
+        # All are asked before any is waited for: each has its patience, and on a busy machine their sum is minutes.
         if self.run is not None:
-            self.run.stop()
-            self.run = None
-        self.timeline.close()
+            self.run.ask_to_stop()
+        if self.reader is not None:
+            self.reader.ask_to_stop(dead)
+        for writer in self.writers:
+            writer.ask_to_stop()
+        try:
+            self.rest(dead)
+            self.quiet(dead=dead)
+        finally:
+            if self.run is not None:
+                self.run.stop()
+                self.run = None
+            self.timeline.close()
 
     # -- telling ----------------------------------------------------------------------------------------------
 
@@ -122,28 +132,32 @@ class Acts:
 
     # -- judging ----------------------------------------------------------------------------------------------
 
-    def declared(self, failover: dict[str, Any], writer: str, held: set[str], died: float) -> set[str]:
+    def declared(
+        self, failover: dict[str, Any], writer: str, held: set[str], died: float, links: Mapping[str, Link]
+    ) -> set[str]:
         """Compare what was declared as lost of a writer's records with what is; what is lost."""
         loss = self.report.loss
         loss.declared_records, loss.declared_seconds = failover["rpo_records"], failover["rpo_seconds"]
+        loss.at_most, loss.known_until = failover["at_most"], failover["known_until"]
         loss.unknown_since_seconds = failover["unknown_since_seconds"]
-        written = next(each.acknowledged for each in self.writers if each.name == writer)
+        author = next(each for each in self.writers if each.name == writer)
+        written = author.acknowledged
         lost = written.keys() - held
         loss.true_records = len(lost)
         loss.true_seconds = max((died - written[name] for name in lost), default=0.0)
-        heard = [
-            each["heard"]
-            for step in failover["steps"]
-            if step["step"] == "declare"
-            for each in step["found"]["links"]
-            if each["heard"]
-        ]
-        known = [name for name in lost if written[name] < max(heard, default=0.0) - ON_THE_WAY_SECONDS]
-        if len(known) > loss.declared_records:
-            self.report.problems.append(
-                f"{len(known)} records that {self.report.site} had taken before it was last heard never arrived, and only "
-                f"{loss.declared_records} were declared"
-            )
+        by_place: dict[Partition, list[float]] = {}
+        for name in lost:
+            by_place.setdefault(author.places[name], []).append(written[name])
+        found = [each for step in failover["steps"] if step["step"] == "declare" for each in step["found"]["links"]]
+        for place, times in sorted(by_place.items()):
+            mine = [each for each in found if links[each["link"]].topics.matches(place[0])]
+            beyond = len([at for at in times if all(at < known_until(each, place) for each in mine)])
+            if mine and beyond > (seen := sum(seen_of(each, place) for each in mine)):
+                loss.beyond += beyond - seen
+                self.report.problems.append(
+                    f"{place[0]}[{place[1]}]: {beyond} records that {self.report.site} had acknowledged before it was last asked never arrived, and "
+                    f"only {seen} were declared"
+                )
         return set(lost)
 
     def judge_site(

@@ -5,6 +5,7 @@ Invariant: everything that comes from a configuration or a cluster is escaped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
@@ -35,11 +36,11 @@ def facts(report: DrillReport) -> list[tuple[str, str]]:
     loss, readers = report.loss, report.readers
     found = [
         ("in service elsewhere after (RTO)", _seconds(report.rto_seconds)),
-        ("declared lost, at most (RPO)", f"{loss.declared_records} records, {loss.declared_seconds:.1f} s"),
+        ("declared: seen and not copied (RPO)", f"{loss.declared_records} records, {loss.declared_seconds:.1f} s"),
         ("had not arrived, counted (RPO)", f"{loss.true_records} records, {loss.true_seconds:.1f} s"),
     ]
-    if loss.unknown_since_seconds:
-        found.insert(2, ("not heard of before that was said", f"{loss.unknown_since_seconds:.1f} s"))
+    if not loss.at_most:
+        found.insert(2, ("and what came after that is not known", _window(loss.unknown_since_seconds)))
     if report.stranded is not None:
         found.append(("found stranded, and brought home", f"{report.stranded} records"))
     if report.scenario == "rebuild":
@@ -94,6 +95,12 @@ def page(report: DrillReport) -> str:
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>\n'
         "<body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
+
+
+def _window(seconds: float | None) -> str:
+    if seconds is None:
+        return "never asked"
+    return f"the last {math.ceil(seconds * 100) / 100:.2f} s before the command"
 
 
 def _seconds(value: float | None) -> str:

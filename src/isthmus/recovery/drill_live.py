@@ -15,6 +15,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import kafka.errors as kerrors
@@ -73,8 +74,10 @@ def live_drill(config: Config, tell: Tell, *, site: str | None, rate: float, sec
     finally:
         with _undisturbed():
             play.say(f"deleting {made.topic} and all that belongs to link {made.link.name}")
-            for name, had in had_table.items():
-                left = _clean_up(made, name, had)
+            # Side by side: each site is waited for, for its own reasons.
+            with ThreadPoolExecutor(len(had_table)) as pool:
+                both = list(pool.map(lambda name: _clean_up(made, name, had_table[name]), had_table))
+            for left in both:
                 report.problems += left
                 for words in left:
                     play.say(words)
@@ -154,7 +157,7 @@ class Live(Acts):
         self.stand(here, "standby", "wait")
         self.stand(self.made.link.name, "held", "wait")
         held = {name for names in contents(self.target, self.copies).values() for name in names}
-        lost = self.declared(done, f"{here}-1", held, began)
+        lost = self.declared(done, f"{here}-1", held, began, self.config.links)
         if lost and not self.made.link.rules:
             self.report.problems.append(f"a planned move lost {len(lost)} records, such as {min(lost)}")
         self.write(f"{there}-1", self.target, self.copies, there)

@@ -52,6 +52,9 @@ class Replicator:
                 return str(json.loads(line)["message"])
         return "it does not say why"
 
+    def ask_to_stop(self) -> None:
+        self._process.ask_to_stop()
+
     def stop(self) -> None:
         self._process.stop(STOP_SECONDS)
 
@@ -87,9 +90,12 @@ class PipedReplicator:
         """Why it has ended: its last line."""
         return (self.said().splitlines() or ["it does not say why"])[-1]
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
         if self._process.stdin is not None:
             self._process.stdin.close()
+
+    def stop(self) -> None:
+        self.ask_to_stop()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

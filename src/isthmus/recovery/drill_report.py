@@ -20,13 +20,17 @@ SCENARIOS = {
 
 @dataclass(slots=True)
 class Loss:
-    """What a disaster has cost: as the operation declared it, and as the drill, which wrote the records, knows it."""
+    """What a disaster has cost: as the operation declared it, and as the drill, which wrote the records, knows it. ``beyond`` is what was lost and
+    is not within what was declared: neither counted as seen nor acknowledged after what was known."""
 
     declared_records: int = 0
     declared_seconds: float = 0.0
-    unknown_since_seconds: float = 0.0
+    unknown_since_seconds: float | None = 0.0
     true_records: int = 0
     true_seconds: float = 0.0
+    at_most: bool = True
+    known_until: float | None = None
+    beyond: int = 0
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -35,6 +39,9 @@ class Loss:
             "unknown_since_seconds": self.unknown_since_seconds,
             "true_records": self.true_records,
             "true_seconds": round(self.true_seconds, 3),
+            "at_most": self.at_most,
+            "known_until": self.known_until,
+            "beyond": self.beyond,
         }
 
 

@@ -56,6 +56,7 @@ class Writer:
             allow_auto_create_topics=False,
         )
         self._ending = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._write, name=f"drill-writer-{name}", daemon=True)
         self._thread.start()
 
@@ -65,11 +66,16 @@ class Writer:
         while len(self.acknowledged) < goal and time.monotonic() < deadline:
             time.sleep(0.05)
 
+    def ask_to_stop(self) -> None:
+        """Write no more; ``stop`` waits for the end of it."""
+        self._ending.set()
+
     def stop(self, dead: bool = False) -> None:
         """Write no more, and wait for the answers that may still come; from a ``dead`` site there are none."""
-        if self._ending.is_set():
+        if self._ended:
             return
-        self._ending.set()
+        self._ended = True
+        self.ask_to_stop()
         self._thread.join(2 * PATIENCE_SECONDS)
         with contextlib.suppress(kerrors.KafkaError):
             if not dead:
@@ -139,10 +145,14 @@ class Reader:
         self._thread = threading.Thread(target=self._read, name="drill-reader", daemon=True)
         self._thread.start()
 
-    def stop(self, dead: bool = False) -> None:
-        """Commit and leave the group. With ``dead``, the site is gone: nothing is committed, and nobody is told."""
+    def ask_to_stop(self, dead: bool = False) -> None:
+        """Commit and leave the group; ``stop`` waits for the end of it."""
         self._dead = dead
         self._ending.set()
+
+    def stop(self, dead: bool = False) -> None:
+        """Commit and leave the group. With ``dead``, the site is gone: nothing is committed, and nobody is told."""
+        self.ask_to_stop(dead)
         self._thread.join(3 * PATIENCE_SECONDS)
 
     def begin(self, seconds: float = 30.0) -> None:

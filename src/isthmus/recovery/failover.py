@@ -22,7 +22,7 @@ from isthmus.recovery import access
 from isthmus.recovery.allowed import refuse_missing
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal
-from isthmus.recovery.losses import declare
+from isthmus.recovery.losses import declare, told
 from isthmus.recovery.operation import Operation, Step, Tell, preview, report
 from isthmus.recovery.roles import set_roles
 from isthmus.recovery.service import merged, service
@@ -182,39 +182,40 @@ class Emergency:
         return [f"hold link {link.name}" for link in self.links]
 
     def declare(self) -> Found:
+        found = self._lost()
+        for each in found["links"]:
+            for words in self._told(each):
+                self._operation.note("declare", words)
+        return found
+
+    def _lost(self) -> Found:
         old = self._stage.site(self.old) if self._stage.answers(self.old) else None
         began = self._operation.entry.began
+        fence = self._operation.entry.found("fence").get("how", "none")
         lost = []
         for link in self._ran:
             ids = self._stage.identities(link) if old is not None else None
             doing = f"reading the state of link {link.name}"
-            lost.append(self._stage.at(self.new, doing, declare, link, old, ids, began))
-        return {
-            "links": lost,
-            "rpo_records": sum(each["records_at_most"] for each in lost),
-            "rpo_seconds": max((each["behind_seconds"] for each in lost), default=0.0),
-            "unknown_since_seconds": max((each["unknown_since_seconds"] or 0.0 for each in lost), default=0.0),
-        }
+            lost.append(self._stage.at(self.new, doing, declare, link, old, ids, began, fence))
+        return {"links": lost, **totals(lost)}
+
+    def _told(self, found: dict[str, Any]) -> list[str]:
+        link = f"link {found['link']}: " if len(self.links) > 1 else ""
+        return [link + words for words in told(found, self.old, self._operation.entry.began)]
 
     def plan_declare(self) -> list[str]:
-        found = self.declare()
+        found = self._lost()
         lines = []
         for each in found["links"]:
             for loss in each["partitions"][:10]:
                 lines.append(
                     f"{loss['topic']}[{loss['partition']}]: copied up to {loss['position']}, seen up to {loss['end']}: "
-                    f"{loss['most']} at most never arrived"
+                    f"{loss['most']} {'records' if loss['counted'] else 'offsets'} not copied"
                 )
             if len(each["partitions"]) > 10:
                 lines.append(f"and {len(each['partitions']) - 10} more partitions of link {each['link']}")
-            if each["unknown_since_seconds"]:
-                lines.append(
-                    f"link {each['link']}: {self.old} was last heard {each['unknown_since_seconds']:.0f} s ago; what was written since is not in this"
-                )
-        if lines:
-            records, seconds = found["rpo_records"], found["rpo_seconds"]
-            lines.append(f"in all: {records} records at most, behind by {seconds:.1f} s")
-        return lines or ["nothing that is known of"]
+            lines += self._told(each)
+        return lines
 
     def groups(self) -> Found:
         if self._stage.answers(self.old):
@@ -315,6 +316,21 @@ def _rests(stage: Stage, between: Between, new: str) -> bool:
     return all(stage.asked_of(link, new).held for link in between.forward)
 
 
+def totals(lost: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is declared of all links together: as little is known of all as of the one that is known least."""
+    until, unknown = [each["known_until"] for each in lost], [each["unknown_since_seconds"] for each in lost]
+    return {
+        # Seen at the old site and not copied. That it is all, only ``at_most`` says.
+        "rpo_records": sum(each["records"] for each in lost),
+        "rpo_seconds": max((each["behind_seconds"] for each in lost), default=0.0),
+        "at_most": all(each["at_most"] for each in lost),
+        "known_until": None if None in until else min(until, default=None),
+        "unknown": [{"link": each["link"], **one} for each in lost for one in each["unknown"]],
+        "unknown_more": sum(each["unknown_more"] for each in lost),
+        "unknown_since_seconds": None if None in unknown else max(unknown, default=0.0),
+    }
+
+
 def outcome(entry: Entry, config: Config) -> dict[str, Any]:
     """RTO and RPO, and what clients need."""
     lost = entry.found("declare") or entry.found("drain")
@@ -326,6 +342,11 @@ def outcome(entry: Entry, config: Config) -> dict[str, Any]:
         "outage_seconds": round(ready - max(heard), 3) if heard else None,
         "rpo_records": lost.get("rpo_records", 0),
         "rpo_seconds": lost.get("rpo_seconds", 0.0),
+        # A planned move loses nothing. What the version before declared does not say how far it can be wrong.
+        "at_most": lost.get("at_most", "declare" not in entry.done),
+        "known_until": lost.get("known_until"),
+        "unknown": lost.get("unknown", []),
+        "unknown_more": lost.get("unknown_more", 0),
         "unknown_since_seconds": lost.get("unknown_since_seconds", 0.0),
         "clients": access.clients(config, entry.to, entry.found("groups").get("links", {})),
         "ready_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(ready)),
