@@ -22,9 +22,10 @@ def amount(count: float) -> str:
 def summary(state: LinkState) -> str:
     still = len(state.faults)
     faults = f", {still} partition{'s stand' if still > 1 else ' stands'} still" if still else ""
+    lag = "unknown" if state.state == "unknown" or state.unknown else str(state.lag)
     return (
         f"{state.link}: {state.source} -> {state.target} {state.state}, {len(state.partitions)} partitions, "
-        f"{amount(state.records_per_second)} records/s, {amount(state.bytes_per_second)}B/s, lag {state.lag}{faults}"
+        f"{amount(state.records_per_second)} records/s, {amount(state.bytes_per_second)}B/s, lag {lag}{faults}"
     )
 
 
@@ -68,7 +69,7 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
                 _number(p.lag),
                 amount(p.records_per_second),
                 amount(p.bytes_per_second),
-                Text(p.fault or "ok", style="red" if p.fault else "green"),
+                _standing(state, p),
             )
         parts.append(table)
         hidden = len(state.partitions) - len(shown)
@@ -79,6 +80,14 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
         parts += [Text(f"  {_told(p)}", style="red") for p in state.faults[:5]]
         parts += [Text(f"  {words}", style="yellow") for words in state.trouble]
     return Group(*parts)
+
+
+def _standing(state: LinkState, p: PartitionState) -> Any:
+    from rich.text import Text
+
+    if p.fault:
+        return Text(p.fault, style="red")
+    return Text("unknown", style="yellow") if p.end is None or state.state == "unknown" else Text("ok", style="green")
 
 
 def _told(p: PartitionState) -> str:

@@ -42,6 +42,9 @@ class SlotReport:
     # source last answered. What a disaster has cost is told from these.
     ends: dict[str, int] = field(default_factory=dict)
     heard: float = 0.0
+    # how many partitions of the lease were looked at: both topics are those of their progress and the source has answered for them,
+    # or they stand still with a fault
+    looked: int = 0
 
     def by_partition(self) -> dict[Partition, float]:
         """Bytes a second of the partitions that this slot has traffic for."""
@@ -60,14 +63,16 @@ class FaultReport:
     error: str
     message: str
     since: float
+    # the run that met it; empty in what earlier versions wrote
+    run: str = ""
 
     @staticmethod
     def key(partition: Partition) -> bytes:
         return f"fault/{partition[0]}/{partition[1]}".encode()
 
     @classmethod
-    def of(cls, fault: PartitionFault) -> FaultReport:
-        return cls(fault.topic, fault.partition, fault.offset, type(fault).__name__, fault.message, time.time())
+    def of(cls, fault: PartitionFault, run: str = "") -> FaultReport:
+        return cls(fault.topic, fault.partition, fault.offset, type(fault).__name__, fault.message, time.time(), run)
 
     def record(self) -> Record:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()
