@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 from confluent_kafka.admin import ResourceType
 from links import (
     Message,
@@ -20,6 +21,8 @@ from links import (
     set_config,
 )
 
+from isthmus.client import Client
+from isthmus.errors import DestinationMissing, DestinationRecreated
 from isthmus.recovery.verify import in_this_process, verify
 from isthmus.sandbox import KafkaSite
 
@@ -94,3 +97,23 @@ def test_records_that_wait_are_told(east: KafkaSite, west: KafkaSite, unique_top
     some = verify(setup.config, setup.link, workers=in_this_process)
     assert (some.clean, some.waiting, some.totals["compared"]) == (True, 3, 11)
     assert "3 records wait to be copied" in some.verdict
+
+
+def test_the_client_answers_for_the_topic_that_holds_the_copies(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name
+) -> None:
+    topic = create_topic(east, unique_topic("looked-up"))
+    produce(east, topic, numbered(10))
+    setup = one_link(east, west, [topic])
+    copy_until_caught_up(setup)
+    with Client(setup.config) as client:
+        assert client.translate(setup.link, topic, 0, 3).exact
+    delete_topic(west, topic)
+    with Client(setup.config) as client, pytest.raises(DestinationMissing, match="isthmus reset"):
+        client.translate(setup.link, topic, 0, 3)
+    create_topic(west, topic)
+    with Client(setup.config) as client:
+        with pytest.raises(DestinationRecreated, match="isthmus reset"):
+            client.translate(setup.link, topic, 0, 3)
+        with pytest.raises(DestinationRecreated):
+            client.translate_many(setup.link, topic, 0, [3])
