@@ -11,12 +11,17 @@
         for row in client.translate_group("orders-link", "billing"):   # what the group has committed at the source
             row.target, row.partition, row.position.offset, row.position.method
 
-Invariant: answers come from what is committed at the destination when ``refresh`` last read it. ``translate`` reads by
-itself what came since when it is asked for an offset beyond what it knows.
+Invariants:
+- answers come from what is committed at the destination when ``refresh`` last read it. ``translate`` reads by itself what came since when
+  it is asked for an offset beyond what it knows;
+- an answer is about the topic that holds the copies. If that was deleted, or created again, ``DestinationMissing`` or
+  ``DestinationRecreated`` is raised; whether it is still there is asked with each ``refresh``, and at least every few seconds.
 """
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,14 +32,18 @@ import numpy as np
 from isthmus.config import Config, Link, load
 from isthmus.control.map_records import MapRecords
 from isthmus.engine import state
+from isthmus.engine.incarnations import destination_missing, destination_recreated
 from isthmus.engine.offset_map import PartitionMap, Place, build_maps
 from isthmus.errors import DataError, UnknownLink, UsageError
-from isthmus.kafka.cluster import Cluster
+from isthmus.kafka.cluster import NO_ID, Cluster
 
 if TYPE_CHECKING:
     from isthmus.control.groups import Row
 
 __all__ = ["Client", "LinkMap", "Place"]
+
+# Whether the topics that hold the copies are still there is asked at least this often.
+LOOK_SECONDS = 5.0
 
 
 class LinkMap:
@@ -44,6 +53,8 @@ class LinkMap:
         self._link, self._target = link, target
         self._records = MapRecords(link.name)
         self._maps: dict[tuple[str, int], PartitionMap] | None = None
+        self._topics: dict[str, uuid.UUID] = {}
+        self._looked = 0.0
 
     def refresh(self) -> None:
         """Read what was committed since the last time."""
@@ -57,6 +68,27 @@ class LinkMap:
             )
         if self._maps is None or self._records.grew:
             self._maps = build_maps(records)
+        self._look()
+
+    def _look(self) -> None:
+        """Which topics there are at the destination, and which incarnations of them."""
+        try:
+            found = self._target.call(self._target.metadata, None).topics
+        except kerrors.KafkaError as error:
+            raise self._target.explain(error, "looking at its topics") from None
+        self._topics = {name: info.id for name, info in found.items() if info.error is None}
+        self._looked = time.monotonic()
+
+    def _check(self, found: PartitionMap) -> None:
+        """Raise if the topic that holds the copies is gone: then these offsets are of a log that nobody can read."""
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._look()
+        name = self._link.destination_topic(found.topic)
+        if NO_ID in (found.target_id, self._topics.get(name)) or found.target_id in self._topics.values():
+            return
+        if name not in self._topics:
+            raise destination_missing(self._link.name, found.topic, found.partition, name)
+        raise destination_recreated(self._link.name, found.topic, found.partition, name)
 
     def partition(self, topic: str, partition: int) -> PartitionMap:
         """The map of one source partition."""
@@ -67,6 +99,7 @@ class LinkMap:
                 f"link {self._link.name} has copied nothing of {topic}[{partition}]; it has copied: "
                 f"{', '.join(sorted({t for t, _ in maps})) or 'nothing'}"
             )
+        self._check(found)
         return found
 
     @property

@@ -22,9 +22,10 @@ def amount(count: float) -> str:
 def summary(state: LinkState) -> str:
     still = len(state.faults)
     faults = f", {still} partition{'s stand' if still > 1 else ' stands'} still" if still else ""
+    lag = "unknown" if state.state == "unknown" or state.unknown else str(state.lag)
     return (
         f"{state.link}: {state.source} -> {state.target} {state.state}, {len(state.partitions)} partitions, "
-        f"{amount(state.records_per_second)} records/s, {amount(state.bytes_per_second)}B/s, lag {state.lag}{faults}"
+        f"{amount(state.records_per_second)} records/s, {amount(state.bytes_per_second)}B/s, lag {lag}{faults}"
     )
 
 
@@ -45,7 +46,8 @@ def link_table(states: list[LinkState], rows: int = MOST_ROWS) -> Any:
     for state in states:
         parts.append(Text(summary(state), style="bold"))
         shown = sorted(state.partitions, key=_importance)[:rows]
-        parts.append(PartitionTable(sorted(shown, key=lambda p: (p.topic, p.partition))))
+        ordered = sorted(shown, key=lambda p: (p.topic, p.partition))
+        parts.append(PartitionTable(ordered, known=state.state != "unknown"))
         hidden = len(state.partitions) - len(shown)
         if hidden:
             parts.append(Text(f"  and {hidden} quieter partitions"))
@@ -60,8 +62,8 @@ class PartitionTable:
     """The partitions of a link, made anew for the width that there is: numbers and states are never cut. Names give way first, in the middle; then
     columns go, the least telling first."""
 
-    def __init__(self, partitions: list[PartitionState]) -> None:
-        self._partitions = partitions
+    def __init__(self, partitions: list[PartitionState], known: bool = True) -> None:
+        self._partitions, self._known = partitions, known
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         from rich.box import SIMPLE_HEAD
@@ -89,7 +91,7 @@ class PartitionTable:
                     text = shortened(p.topic, max(1, longest - len(number))) + number
                 elif name == "to":
                     text = shortened(p.target, longest)
-                style = ("red" if p.fault else "yellow" if p.trouble else "green") if name == "state" else ""
+                style = ("red" if p.fault else "green" if text == "ok" else "yellow") if name == "state" else ""
                 cells.append(Text(text, style=style))
             table.add_row(*cells)
         yield table
@@ -104,12 +106,13 @@ class PartitionTable:
             "lag": [_number(p.lag) for p in them],
             "records/s": [amount(p.records_per_second) for p in them],
             "bytes/s": [amount(p.bytes_per_second) for p in them],
-            "state": [_state(p) for p in them],
+            "state": [self._state(p) for p in them],
         }
 
-
-def _state(p: PartitionState) -> str:
-    return p.fault or (f"{p.hidden} behind an open transaction" if p.trouble else "ok")
+    def _state(self, p: PartitionState) -> str:
+        if p.fault or p.trouble:
+            return p.fault or f"{p.hidden} behind an open transaction"
+        return "ok" if self._known and p.end is not None else "unknown"
 
 
 # What stands between two columns; how short a name may get while columns can go instead, and how short at all.

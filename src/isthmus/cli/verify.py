@@ -56,7 +56,8 @@ def verify(
     """Compare both sides of a link, record by record, while records are being written and copied.
 
     It finds what is missing, doubled, out of order, altered, looped or unexpected, and names the first of each. Only reads. Exits
-    with 0 when nothing is wrong, 6 when something is.
+    with 0 when nothing is wrong, 6 when something is, when a partition could not be compared, or when nothing was compared although records
+    wait to be copied.
     """
     moment = _moment(since)
     check_reports(report or [])

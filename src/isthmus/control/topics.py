@@ -34,8 +34,9 @@ from isthmus.control.rights import (
     topic_rights,
 )
 from isthmus.engine import state
-from isthmus.engine.held import by_source, held
-from isthmus.engine.offset_map import build_maps
+from isthmus.engine.held import held
+from isthmus.engine.incarnations import gone, judge, without_progress
+from isthmus.engine.offset_map import PartitionMap, build_maps
 from isthmus.errors import ConfigError
 from isthmus.kafka.admin import (
     NewTopic,
@@ -177,9 +178,11 @@ class Topics:
         }
         committed, trouble = await self._progress(ends, here)
         changes += trouble + await self._transactions(ends)
-        possible = {name: topic for name, topic in absent.items() if not topic.problem}
-        lost, trouble = await self._lost(ends, possible, committed) if possible else (set(), [])
+        maps, trouble = await self._maps(ends, topics, committed)
         changes += trouble
+        partitions = ((name, p, t.target) for name, t in absent.items() for p in t.source.partitions)
+        lost = {name for name, _ in held(partitions, committed, maps)}
+        others = {name: fault for (name, _), fault in judge(link, topics, here.topics, committed, maps).items()}
         may_read = await topic_rights(source, topics)
         there = [t.target for t in topics.values() if here.topics[t.target].error is None and not t.problem]
         may_write = await topic_rights(target, there)
@@ -197,11 +200,13 @@ class Topics:
             change = (
                 _gone(link, name, topic)
                 if name in lost
+                else Change(self.name, topic.target, "blocked", others[name].message)
+                if name in others
                 else plans.get(name) or _existing(ends, name, topic, here, growth.get(topic.target))
             )
             changes.append(change)
             changes += _without_rights(ends, name, topic, may_read.get(name), may_write.get(topic.target), name in new)
-        changes += _left_behind(link, topics, committed)
+        changes += await _left_behind(source, link, topics, committed)
         return sorted(changes, key=lambda change: change.name)
 
     async def _not_there(self, ends: Ends, topics: Mapping[str, Topic]) -> list[Change]:
@@ -248,22 +253,22 @@ class Topics:
         why = "not authorised to write in the link's own transactions"
         return [Change(self.name, name, "blocked", why, needs=_told(needs))]
 
-    async def _lost(
-        self, ends: Ends, absent: Mapping[str, Topic], committed: Mapping[Partition, Committed]
-    ) -> tuple[set[str], list[Change]]:
-        """Source topics whose destination topic once held copies and is gone. Not to be allowed to know is a blocked change."""
+    async def _maps(
+        self, ends: Ends, topics: Mapping[str, Topic], committed: Mapping[Partition, Committed]
+    ) -> tuple[dict[Partition, PartitionMap], list[Change]]:
+        """The map, where progress does not tell of all partitions. Not to be allowed to know is a blocked change."""
+        if not without_progress(topics, committed):
+            return {}, []
         topic = state.map_topic(ends.link.name)
         error = (await ends.target.metadata([topic])).topics[topic].error
         if error is kerrors.UnknownTopicOrPartitionError:
-            return set(), []  # the link never ran
+            return {}, []  # the link never ran
         if error is not None:
             needs = (right(ends.target.site, "READ", "topic", STATE_PREFIX, prefixed=True),)
-            return set(), [
+            return {}, [
                 Change(self.name, topic, "blocked", "not authorised to read the link's map", needs=_told(needs))
             ]
-        maps = build_maps(await whole_map(ends.target, ends.link.name))
-        partitions = ((name, p, t.target) for name, t in absent.items() for p in t.source.partitions)
-        return {name for name, _ in held(partitions, committed, maps)}, []
+        return build_maps(await whole_map(ends.target, ends.link.name)), []
 
     async def _creations(self, ends: Ends, new: Mapping[str, Topic], here: Metadata) -> dict[str, Change]:
         link, target = ends.link, ends.target
@@ -416,11 +421,13 @@ def _without_rights(
     return [Change(Topics.name, topic.target, "blocked", f"not authorised to copy {name} as it is", needs=_told(needs))]
 
 
-def _left_behind(link: Link, topics: Mapping[str, Topic], committed: Mapping[Partition, Committed]) -> list[Change]:
-    """Topics that were copied once and are gone at the source."""
-    gone = {name for name, _ in by_source(committed) if name not in topics and link.topics.matches(name)}
+async def _left_behind(
+    source: Cluster, link: Link, topics: Mapping[str, Topic], committed: Mapping[Partition, Committed]
+) -> list[Change]:
+    """Topics that were copied once and are gone at the source: nothing can be done, and it is not for us to call that well."""
+    lost = {name: fault for (name, _), fault in (await gone(source, link, topics, committed)).items()}
     return [
-        Change(Topics.name, link.renamed(name), "keep", f"{name} is gone at site {link.source}; copies are kept")
-        for name in gone
+        Change(Topics.name, link.renamed(name), "blocked", fault.message)
+        for name, fault in lost.items()
         if not is_internal(name)
     ]

@@ -30,6 +30,13 @@ import kafka.errors as kerrors
 import numpy as np
 
 from isthmus.engine import state
+from isthmus.engine.incarnations import (
+    destination_missing,
+    destination_recreated,
+    source_deleted,
+    source_recreated,
+    source_unreadable,
+)
 from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
 from isthmus.engine.offset_map import ChunkWriter, Runs
@@ -44,16 +51,13 @@ from isthmus.errors import (
     CorruptBatch,
     DataError,
     DestinationMissing,
-    DestinationRecreated,
     DestinationRefused,
     IsthmusError,
     PartitionFault,
     RecordTooLarge,
     RetentionGap,
-    SourceDeleted,
     SourceRecreated,
     SourceTruncated,
-    SourceUnreadable,
     TakenOver,
     UnknownSchemaIds,
 )
@@ -92,6 +96,8 @@ CONTROL_SECONDS = 1.0
 REPORT_SECONDS = 2.0
 # Ends of partitions that are not being fetched are asked for as often as reports are made; seldom enough that asking takes one part in so many.
 LOOK_REST = 20
+# As long as partitions are not looked at yet, they are counted this often.
+COUNT_SECONDS = 0.1
 # A report is one record, and must stay one that any topic takes, with names as long as names can be.
 REPORTED_PARTITIONS = 2000
 # Offsets that stay undecided for so long were forgotten; a broker that stood still for a while is given the time to go on.
@@ -176,6 +182,7 @@ class Copier:
         self._trouble = ""
         self._untold: list[tuple[bytes, bytes | None]] = []
         self._cleared: set[Partition] = set()
+        self._looked, self._next_count = 0, 0.0
 
     # -- the lease ----------------------------------------------------------------------------------------
 
@@ -338,19 +345,9 @@ class Copier:
         """Where to go on, or why not."""
         reset = f"isthmus reset {self._link.name} {a.topic}:{a.partition}"
         if a.target_topic in self._target_leaders.missing:
-            raise DestinationMissing(
-                f"destination topic {a.target_topic} was deleted while the link was copying to it; create it again "
-                f"and run `{reset} --to earliest` to copy all again, or exclude {a.topic} from the link",
-                a.topic,
-                a.partition,
-            )
+            raise destination_missing(self._link.name, a.topic, a.partition, a.target_topic)
         if a.target_topic in self._target_leaders.recreated:
-            raise DestinationRecreated(
-                f"destination topic {a.target_topic} was deleted and created again: what was copied before is gone; "
-                f"run `{reset} --to earliest` to copy all again, or `--to current` to go on after the loss",
-                a.topic,
-                a.partition,
-            )
+            raise destination_recreated(self._link.name, a.topic, a.partition, a.target_topic)
         if a.target_topic in self._target_leaders.refused:
             raise DestinationRefused(
                 f"not authorised for destination topic {a.target_topic}: grant ALLOW DESCRIBE and WRITE on it",
@@ -366,21 +363,9 @@ class Copier:
                 a.partition,
             )
         if progress.source_id != a.source_id:
-            raise SourceRecreated(
-                f"source topic {a.topic} was deleted and created again: offset {progress.offset} means another record "
-                f"now; run `{reset} --to earliest` to append the new topic's records to {a.target_topic}",
-                a.topic,
-                a.partition,
-                progress.offset,
-            )
+            raise source_recreated(self._link.name, a.topic, a.partition, a.target_topic, progress.offset)
         if progress.target_id != a.target_id:
-            raise DestinationRecreated(
-                f"destination topic {a.target_topic} was deleted and created again: what was copied before is gone; "
-                f"run `{reset} --to earliest` to copy all again, or `--to current` to go on after the loss",
-                a.topic,
-                a.partition,
-                progress.offset,
-            )
+            raise destination_recreated(self._link.name, a.topic, a.partition, a.target_topic, progress.offset)
         return progress.offset
 
     async def _look_at_claim(self, stable: bool) -> None:
@@ -458,6 +443,8 @@ class Copier:
         # A look at the claim that is under way may take as long as the destination does not answer.
         due = [self._next_report, self._deadline] + ([] if self._polling_control else [self._next_control])
         due += [] if self._looking else [self._next_look]
+        if self._looked < len(self._by_source):
+            due.append(self._next_count)
         until = max(0.0, min(due) - now)
         debt = self._budget.debt_seconds()
         return min(until, debt) if debt else until
@@ -620,7 +607,7 @@ class Copier:
     def _fault(self, copying: _Copying, fault: PartitionFault) -> None:
         copying.fault = fault
         self._fetcher.drop(copying.assignment.source)
-        self._untold.append(FaultReport.of(fault).record())
+        self._untold.append(FaultReport.of(fault, self.lease.run).record())
         self._next_report = 0.0
         self._signal.set()
 
@@ -681,22 +668,11 @@ class Copier:
         at = (a.topic, a.partition, problem.position)
         reset = f"isthmus reset {self._link.name} {a.topic}:{a.partition}"
         if issubclass(problem.error, kerrors.AuthorizationError) or a.topic in self._source_leaders.refused:
-            return SourceUnreadable(
-                f"not authorised to read {a.topic} at site {self._source.site.name}: grant ALLOW READ and DESCRIBE on it",
-                *at,
-            )
+            return source_unreadable(self._source.site.name, *at)
         if a.topic in self._source_leaders.recreated:
-            return SourceRecreated(
-                f"source topic {a.topic} was deleted and created again: offset {problem.position} means another record "
-                f"now; run `{reset} --to earliest` to append the new topic's records to {a.target_topic}",
-                *at,
-            )
+            return source_recreated(self._link.name, a.topic, a.partition, a.target_topic, problem.position)
         if a.topic in self._source_leaders.missing:
-            return SourceDeleted(
-                f"source topic {a.topic} was deleted; {a.target_topic} keeps what was copied. Exclude {a.topic} from the "
-                "link, or create it again and reset",
-                *at,
-            )
+            return source_deleted(a.topic, a.partition, a.target_topic, problem.position)
         if issubclass(problem.error, kerrors.OffsetOutOfRangeError):
             ends = await list_offsets(self._source, {a.source: EARLIEST}, timeout=10)
             first = ends[a.source]
@@ -740,9 +716,21 @@ class Copier:
             # What was known of the source must be told now: it may never answer again.
             self._fetch_failures = self._fetcher.failures
             self._next_report = now
+        if self._looked < len(self._by_source) and now >= self._next_count:
+            self._next_count = now + COUNT_SECONDS
+            self._count_looked()
         if now >= self._next_report:
             self._next_report = now + REPORT_SECONDS
             self._report()
+
+    def _count_looked(self) -> None:
+        """How many partitions were judged under this lease: progress fits both topics and the source has answered, or a fault."""
+        self._looked = sum(
+            copying.fault is not None or (copying.position >= 0 and self._fetcher.cursor(source).high_watermark >= 0)
+            for source, copying in self._by_source.items()
+        )
+        if self._looked == len(self._by_source):
+            self._next_report = 0.0  # somebody may wait for just that
 
     async def _poll_control(self) -> None:
         try:
@@ -825,6 +813,7 @@ class Copier:
             heard=self._fetcher.heard,
             seen=Sight.of(self._seen()),
             shares=self.lease.shares,
+            looked=self._looked,
         )
         self._reported = (now, self._totals.records, total_bytes)
         self._untold.append(report.record())

@@ -30,6 +30,7 @@ from isthmus.engine.held import by_source as progress_by_source
 from isthmus.engine.held import held as held_partitions
 from isthmus.engine.held import is_newest
 from isthmus.engine.identity import recognise
+from isthmus.engine.incarnations import gone, source_unreadable, without_progress
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
 from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
@@ -53,8 +54,6 @@ from isthmus.errors import (
     DestinationRefused,
     PartitionFault,
     SameCluster,
-    SourceDeleted,
-    SourceUnreadable,
     TakenOver,
 )
 from isthmus.kafka.admin import (
@@ -186,7 +185,7 @@ class Planner:
         )
         targets = await self._ensure_targets(topics, held)
         assignments = await self._assignments(topics, targets, held)
-        await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
+        assignments = await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))
         await self._read_reports()
         await self._tell_faults(found, committed)
         await self._tell_ends(claim, found, assignments, asked)
@@ -243,19 +242,13 @@ class Planner:
         metadata = await self.source.metadata(named)
         for name, info in metadata.topics.items():
             if info.error is not None and issubclass(info.error, kerrors.AuthorizationError):
-                self._faults.append(
-                    SourceUnreadable(
-                        f"not authorised to read {name} at site {self.job.source.name}: grant ALLOW READ and DESCRIBE on it",
-                        name,
-                        0,
-                    )
-                )
+                self._faults.append(source_unreadable(self.job.source.name, name, 0))
 
     async def _maps_if_needed(
         self, topics: dict[str, Topic], committed: dict[Partition, Committed]
     ) -> dict[Partition, PartitionMap]:
         """The offset map, read only when some partition has no progress: it knows whether it was ever copied."""
-        if all((t.target, p) in committed for t in topics.values() for p in t.source.partitions):
+        if not without_progress(topics, committed):
             return {}
         pairs, _ = await read_to_end(self.target, self._map)
         return build_maps((key, value) for key, value in pairs if key is not None)
@@ -356,8 +349,9 @@ class Planner:
         committed: dict[Partition, Committed],
         maps: dict[Partition, PartitionMap],
         existing: set[str],
-    ) -> None:
-        """Give each partition progress: what it has, what it had under another name, what the map says, or a start."""
+    ) -> list[Assignment]:
+        """Give each partition progress: what it has, what it had under another name, what the map says, or a start. Those of which the
+        source does not tell where they begin (nobody leads them, say) are left to a later lease; the others are returned."""
         by_source = progress_by_source(committed)
         write: dict[Partition, Committed] = {}
         unknown: list[Assignment] = []
@@ -399,6 +393,7 @@ class Planner:
         await pen.write(write, chunks)
         if refresh:
             self._refreshed = time.monotonic()
+        return [a for a in assignments if isinstance(starts.get(a.source, 0), int)]
 
     async def _starts(self, unknown: list[Assignment], first: bool) -> dict[Partition, int | type[Exception]]:
         """Where partitions begin that were never copied. ``start`` is for topics that exist when the link is
@@ -436,24 +431,14 @@ class Planner:
 
     async def _tell_faults(self, topics: dict[str, Topic], committed: dict[Partition, Committed]) -> None:
         """Report what kept topics out of the lease, and topics that were copied once and are gone."""
-        link = self.job.link
-        for (_, partition), value in committed.items():
-            progress = Progress.read(value)
-            name = progress.source_topic if progress else ""
-            if progress and name not in topics and link.topics.matches(name):
-                self._faults.append(
-                    SourceDeleted(
-                        f"source topic {name} was deleted; the destination keeps what was copied. Exclude {name} from the "
-                        "link, or create it again and reset",
-                        name,
-                        partition,
-                        progress.offset,
-                    )
-                )
+        told = {(f.topic, f.partition) for f in self._faults}
+        lost = await gone(self.source, self.job.link, topics, committed)
+        self._faults += [fault for key, fault in lost.items() if key not in told]
         records: list[Pair] = [
-            FaultReport.of(f).record()
+            FaultReport.of(f, self.job.run).record()
             for f in self._faults
-            if (old := self._reports.faults.get((f.topic, f.partition))) is None or old.error != type(f).__name__
+            if (old := self._reports.faults.get((f.topic, f.partition))) is None
+            or (old.error, old.run) != (type(f).__name__, self.job.run)
         ]
         if self._made.times > self._made_told:
             self._made_told = self._made.times

@@ -116,6 +116,9 @@ class SlotReport:
     # what its partitions were seen to reach, and how many tasks have partitions under this lease; reports of the version before have neither
     seen: Sight | None = None
     shares: int = 0
+    # how many partitions of the lease were looked at: both topics are those of their progress and the source has answered for them,
+    # or they stand still with a fault
+    looked: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.seen, dict):
@@ -137,14 +140,16 @@ class FaultReport:
     error: str
     message: str
     since: float
+    # the run that met it; empty in what earlier versions wrote
+    run: str = ""
 
     @staticmethod
     def key(partition: Partition) -> bytes:
         return f"fault/{partition[0]}/{partition[1]}".encode()
 
     @classmethod
-    def of(cls, fault: PartitionFault) -> FaultReport:
-        return cls(fault.topic, fault.partition, fault.offset, type(fault).__name__, fault.message, time.time())
+    def of(cls, fault: PartitionFault, run: str = "") -> FaultReport:
+        return cls(fault.topic, fault.partition, fault.offset, type(fault).__name__, fault.message, time.time(), run)
 
     def record(self) -> Record:
         body = json.dumps(asdict(self), separators=(",", ":")).encode()

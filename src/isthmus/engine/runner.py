@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from isthmus.config import Config
 from isthmus.control.ends import opposite
@@ -77,7 +78,7 @@ class Runner:
             for probe in probes:
                 if probe.job.slots == 0:
                     total = max(1, spark.context().defaultParallelism)
-                    probe.job = Job(probe.job.link, probe.job.source, probe.job.target, max(1, total // len(jobs)))
+                    probe.job = replace(probe.job, slots=max(1, total // len(jobs)))  # the same run
                 probe.spark = spark
                 runs.append(probe)
             try:

@@ -1,7 +1,10 @@
 """How a link stands right now, read from the two sites; needs no Spark and no running replicator.
 
-Invariant: positions and lags are what is committed, not what somebody reported; only rates, faults and counts of what rules met
-come from reports.
+Invariants:
+- positions and lags are what is committed, not what somebody reported; only rates, faults and counts of what rules met come from
+  reports;
+- whether both topics are still those that were copied is judged here, by their ids, whatever was reported (incarnations.py);
+- what could not be read is unknown, and is told as trouble: never as nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +16,29 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus.config import Link, Site
+from isthmus.control.map_records import MapRecords
+from isthmus.control.topics import Topic
 from isthmus.engine import state
+from isthmus.engine.incarnations import Faults, gone, judge, without_progress
+from isthmus.engine.offset_map import build_maps
 from isthmus.engine.plan import discover
-from isthmus.engine.report import PlanReport, Reports
+from isthmus.engine.report import FaultReport, PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.engine.undecided import is_long, undecided
-from isthmus.errors import ConnectionFailed, IsthmusError
+from isthmus.errors import ConnectionFailed, DestinationRefused, IsthmusError, PartitionFault
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
-from isthmus.kafka.offsets import LATEST, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import LATEST, Committed, Partition, group_offsets, list_offsets
 from isthmus.kafka.read import read_to_end
 
 # A slot that has not reported for this long is not running.
 SILENT_SECONDS = 15.0
+# How long the destination is asked for the link's state, before it is unknown.
+STATE_SECONDS = 10.0
+# How long log ends are asked for; where some stayed unknown the last time, only a moment.
+ENDS_SECONDS, ENDS_AGAIN_SECONDS = 10.0, 1.0
+# So many partitions are named where something is said of many.
+NAMED = 5
 
 
 @dataclass(slots=True)
@@ -65,6 +78,11 @@ class LinkState:
     topics: dict[str, tuple[str, int]] = field(default_factory=dict)
     control: Control = field(default_factory=Control)
     slots: dict[int, float] = field(default_factory=dict)
+    # the run that holds the newest lease, and how many partitions each of its slots has looked at under that lease
+    run: str = ""
+    looked: dict[int, int] = field(default_factory=dict)
+    # whether topics could be compared with those that were copied
+    judged: bool = True
     hands: list[dict[Partition, float]] = field(default_factory=list)
     made: PlanReport | None = None
     # what the rule schema_ids met in keys and values: as the tasks last reported, each under its newest lease; and in this
@@ -82,6 +100,11 @@ class LinkState:
     def all_trouble(self) -> list[str]:
         """What troubles the link, and what troubles one of its partitions and is none of the link's doing."""
         return [*self.trouble, *(p.trouble for p in self.partitions if p.trouble)]
+
+    @property
+    def unknown(self) -> list[PartitionState]:
+        """Partitions of which nobody tells where they end; those that stand still have said why."""
+        return [p for p in self.partitions if p.end is None and not p.fault]
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -102,10 +125,11 @@ class LinkState:
 
 
 class Observer:
-    """Reads a link's state, again and again over the same connections."""
+    """Reads a link's state, again and again over the same connections. With ``run``, only faults that this run has met count: an
+    earlier one's may be mended by now, which only trying again tells."""
 
-    def __init__(self, link: Link, source: Site, target: Site) -> None:
-        self._link = link
+    def __init__(self, link: Link, source: Site, target: Site, run: str | None = None) -> None:
+        self._link, self._run = link, run
         self._loop = Loop()
         self.source = Cluster(source, self._loop, f"isthmus-{link.name}-status")
         self.target = Cluster(target, self._loop, f"isthmus-{link.name}-status")
@@ -114,6 +138,8 @@ class Observer:
         self._reports = Reports()
         self._reports_end: int | None = None
         self._away: dict[Cluster, IsthmusError] = {}
+        self._map_records = MapRecords(link.name)
+        self._ends_known = True
         self._before: dict[Partition, int] = {}
         self._at = 0.0
 
@@ -170,11 +196,11 @@ class Observer:
 
     async def _look(self) -> LinkState:
         link = self._link
-        result = LinkState(link.name, link.source, link.target, "never ran")
-        committed = {}
+        result = LinkState(link.name, link.source, link.target, "unknown")
+        committed: dict[Partition, Committed] | None = None
         try:
             self._check_reached(self.target)
-            committed = await group_offsets(self.target, self._group, stable=False)
+            committed = await group_offsets(self.target, self._group, stable=False, timeout=STATE_SECONDS)
             claim = Claim.read(committed.get(self._map))
             if claim is not None:
                 try:
@@ -182,6 +208,7 @@ class Observer:
                 except kerrors.OffsetOutOfRangeError:
                     pairs, self._reports_end = await read_to_end(self.target, self._status, None, 10)
                 self._reports.take(pairs)
+            result.state = "never ran"
             self._describe(result, claim, Control.read(committed.get(self._status)))
         except (kerrors.KafkaError, OSError) as error:
             result.trouble.append(self.target.explain(error, "reading the link's state").message)
@@ -201,7 +228,7 @@ class Observer:
             result.state = "paused"
         if claim is None:
             return
-        result.lease, result.host = claim.number, claim.host
+        result.lease, result.host, result.run = claim.number, claim.host, claim.run
         if self._reports.plan is not None and self._reports.plan.run == claim.run:
             result.made = self._reports.plan
         for report in self._reports.slots.values():
@@ -211,6 +238,7 @@ class Observer:
         now = time.time()
         current = [r for r in self._reports.slots.values() if r.run == claim.run and r.lease == claim.number]
         result.slots = {r.slot: r.at for r in current}
+        result.looked = {r.slot: r.looked for r in current}
         # Between two leases the newest one has no reports yet; those of the one before tell that the run lives.
         alive = [r for r in self._reports.slots.values() if r.run == claim.run and now - r.at < SILENT_SECONDS]
         if not control.resting:
@@ -221,24 +249,69 @@ class Observer:
             result.trouble += sorted({r.trouble for r in alive if r.trouble})
             result.hands = [r.by_partition() for r in alive]
 
-    async def _partitions(self, result: LinkState, committed: dict[Partition, Any]) -> None:
-        ends: dict[Partition, int | type[Exception]] = {}
-        targets: dict[str, str] = {}
-        nameless: dict[str, str] = {}
+    async def _ends(self, result: LinkState, topics: dict[str, Topic]) -> dict[Partition, int]:
+        """The log ends of all partitions; which of them stay unknown is trouble."""
+        wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}
+        seconds = ENDS_SECONDS if self._ends_known else ENDS_AGAIN_SECONDS
+        answers = await list_offsets(self.source, wanted, timeout=seconds)
+        missing = {key: why for key, why in answers.items() if not isinstance(why, int)}
+        self._ends_known = not missing
+        if missing:
+            named = ", ".join(f"{topic}[{p}]" for topic, p in sorted(missing)[:NAMED])
+            more = f" and {len(missing) - NAMED} more partitions" if len(missing) > NAMED else ""
+            reasons = ", ".join(sorted({why.__name__.removesuffix("Error") for why in missing.values()}))
+            result.trouble.append(
+                f"site {self._link.source} does not tell where {named}{more} end ({reasons}): how much is waiting there is not "
+                "known. Bring back the brokers that hold them"
+            )
+        return {key: end for key, end in answers.items() if isinstance(end, int)}
+
+    async def _incarnations(
+        self, result: LinkState, topics: dict[str, Topic], committed: dict[Partition, Committed]
+    ) -> Faults:
+        """Partitions whose topics are gone, or are others than those that were copied."""
+        try:
+            return await self._judged(topics, committed)
+        except (kerrors.KafkaError, OSError) as error:
+            words = self.target.explain(error, "comparing topics with those that were copied").message
+            result.trouble.append(words)
+        except IsthmusError as error:
+            result.trouble.append(error.message)
+        result.judged = False
+        return {}
+
+    async def _judged(self, found: dict[str, Topic], committed: dict[Partition, Committed]) -> Faults:
+        topics = {name: topic for name, topic in found.items() if not topic.problem}
+        maps = {}
+        if self._map in committed and without_progress(topics, committed):
+            maps = build_maps(await self._map_records.look(self.target))
+        there = await self.target.metadata(sorted({t.target for t in topics.values()})) if topics else None
+        faults = judge(self._link, topics, there.topics if there else {}, committed, maps)
+        return {**faults, **await gone(self.source, self._link, found, committed)}
+
+    async def _partitions(self, result: LinkState, known_progress: dict[Partition, Committed] | None) -> None:
+        ends: dict[Partition, int] = {}
+        topics: dict[str, Topic] = {}
+        judged: Faults = {}
+        committed = known_progress or {}
         try:
             self._check_reached(self.source)
             asked = time.time()
             topics = await discover(self.source, self._link)
             result.discovered = asked
             result.topics = {n: (t.source.id.hex, len(t.source.partitions)) for n, t in topics.items()}
-            targets = {name: t.target for name, t in topics.items()}
-            nameless = {name: t.problem for name, t in topics.items() if t.problem}
-            wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}
-            ends = await list_offsets(self.source, wanted, timeout=10)
+            ends = await self._ends(result, topics)
         except (kerrors.KafkaError, OSError) as error:
             result.trouble.append(self.source.explain(error, "reading log ends").message)
         except IsthmusError as error:
             result.trouble.append(error.message)
+        else:
+            judged = await self._incarnations(result, topics, committed) if known_progress is not None else {}
+            # A name that cannot be is seen here, too, before any run has tried it.
+            for name, topic in topics.items():
+                for p in topic.source.partitions if topic.problem else ():
+                    judged[name, p] = DestinationRefused(topic.problem, name, p)
+        targets = {name: t.target for name, t in topics.items()}
         positions: dict[Partition, tuple[int, str]] = {}
         for (target, partition), value in committed.items():
             progress = Progress.read(value)
@@ -250,13 +323,16 @@ class Observer:
         traffic = self._reports.traffic() if result.state == "running" else {}
         now = time.monotonic()
         seconds = now - self._at
-        known = {*ends, *positions, *self._reports.faults}
+        reported = {
+            key: fault for key, fault in self._reports.faults.items() if self._run is None or fault.run == self._run
+        }
+        there = {(name, p) for name, t in topics.items() for p in t.source.partitions}
+        known = {*there, *positions, *reported, *judged}
         for key in sorted(key for key in known if self._link.topics.matches(key[0])):
             position, target = positions.get(key, (None, targets.get(key[0], "")))
-            end = ends.get(key)
-            end_offset = end if isinstance(end, int) else None
+            end_offset = ends.get(key)
             lag = max(0, end_offset - position) if end_offset is not None and position is not None else None
-            fault = self._reports.faults.get(key)
+            fault = _newer(reported.get(key), judged.get(key))
             rate = 0.0
             if position is not None and key in self._before and self._at:
                 rate = max(0, position - self._before[key]) / seconds
@@ -270,9 +346,7 @@ class Observer:
                     lag,
                     traffic.get(key, 0.0),
                     rate,
-                    # A name that cannot be is seen here, too, before any run has tried it.
-                    fault.error if fault else "DestinationRefused" if key[0] in nameless else "",
-                    fault.message if fault else nameless.get(key[0], ""),
+                    *fault,
                 )
             )
             result.lag += lag if lag is not None else end_offset or 0
@@ -294,3 +368,10 @@ class Observer:
                 p.hidden = one.hidden
                 if is_long(one):
                     p.trouble = one.words((p.topic, p.partition), self.source)
+
+
+def _newer(reported: FaultReport | None, judged: PartitionFault | None) -> tuple[str, str]:
+    """The name and the words of a fault: what is judged now is newer than what was reported, unless it is the same."""
+    if judged is not None and (reported is None or reported.error != type(judged).__name__):
+        return type(judged).__name__, judged.message
+    return (reported.error, reported.message) if reported is not None else ("", "")

@@ -38,6 +38,7 @@ from isthmus.engine.table import write_table
 from isthmus.engine.tasks import Leasing, error_from
 from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault, TakenOver
 from isthmus.kafka.cluster import whose
+from isthmus.kafka.offsets import Partition
 
 # How often the sites are looked at; seldom enough that looking takes no more than one in so many parts of a core.
 LOOK_SECONDS, LONGEST_LOOK_SECONDS, LOOK_REST = 2.0, 15.0, 40
@@ -88,7 +89,8 @@ class LinkRun:
     observer: Observer = field(init=False)
     leasing: Leasing | None = None
     last: LinkState | None = None
-    goal: dict[tuple[str, int], int] | None = None
+    goal: dict[Partition, int | None] | None = None
+    """Where each partition ended when this run first looked; None where that was not known yet."""
     failed: IsthmusError | None = None
     away: IsthmusError | None = None
     """Why it was set aside; it is tried again."""
@@ -103,7 +105,7 @@ class LinkRun:
     _keeper: Keeper | None = None
 
     def __post_init__(self) -> None:
-        self.observer = Observer(self.job.link, self.job.source, self.job.target)
+        self.observer = Observer(self.job.link, self.job.source, self.job.target, self.job.run)
 
     # -- starting -----------------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class LinkRun:
     def _come_back(self) -> None:
         """A link that was set aside: its sites are met anew, because they may be other clusters now."""
         self.observer.close()
-        self.observer = Observer(self.job.link, self.job.source, self.job.target)
+        self.observer = Observer(self.job.link, self.job.source, self.job.target, self.job.run)
         try:
             self.reach(BRIEF_SECONDS)
             self.prepare()
@@ -219,7 +221,8 @@ class LinkRun:
                 self.say(Event(self.job.link.name, "warning", words))
         self._troubled = trouble
         complete = bool(now.topics) or not trouble
-        self._unreachable_since = 0.0 if complete else (self._unreachable_since or time.monotonic())
+        known = complete and now.judged and not now.unknown and now.state != "unknown"
+        self._unreachable_since = 0.0 if known else (self._unreachable_since or time.monotonic())
         said = set()  # what is wrong with a whole topic is one line, however many partitions it has
         for partition in now.faults:
             key = (partition.topic, partition.partition, partition.fault)
@@ -236,7 +239,10 @@ class LinkRun:
                 if not now.partitions:
                     words = "no topic at the source matches, or we may not describe any; looking again"
                     self.say(Event(self.job.link.name, "warning", words))
-                self.goal = {(p.topic, p.partition): p.end for p in now.partitions if p.end is not None}
+                self.goal = {(p.topic, p.partition): p.end for p in now.partitions}
+            for p in now.partitions:
+                if self.goal.get((p.topic, p.partition), 0) is None:
+                    self.goal[p.topic, p.partition] = p.end
         self._cut_off_silent(now)
 
     def _tell_look(self, now: LinkState) -> None:
@@ -253,11 +259,14 @@ class LinkRun:
             pass  # the look before this one stays true
 
     def _deal_if_useful(self, now: LinkState) -> None:
-        """A partition without progress was not there when the lease was dealt; a lopsided deal leaves slots idle."""
+        """A partition that is in no hand was not there when the lease was dealt, or could not be; a lopsided deal leaves slots idle."""
         since = time.monotonic() - max(self._dealt, self._started)
         if self.leasing is None or now.state != "running" or since < DISCOVER_SECONDS:
             return
-        fresh = any(p.position is None and not p.fault for p in now.partitions)
+        dealt = self.leasing.dealt
+        fresh = dealt is not None and any(
+            (p.topic, p.partition) not in dealt.partitions and not p.fault and p.end is not None for p in now.partitions
+        )
         if fresh or (since > LOPSIDED_SECONDS and _lopsided(now)):
             self._dealt = time.monotonic()
             self._steer(deal_again=True)
@@ -286,14 +295,35 @@ class LinkRun:
     # -- caught up ----------------------------------------------------------------------------------------
 
     def caught_up(self) -> bool:
-        """Everything that was at the source when this run first looked is at the destination, or faulted."""
-        if self.last is None or self.goal is None or self._unreachable_since:
+        """Everything that was at the source when this run first looked is at the destination, or stands still with a fault of this run.
+
+        Positions alone do not tell that: under the newest lease of this very run each partition has been looked at by a task, both its
+        topics are those that its position is about, and its end is known.
+        """
+        now = self.last
+        if now is None or self.goal is None or self._unreachable_since or not self._looked(now):
             return False
-        at = {(p.topic, p.partition): p for p in self.last.partitions}
+        return self._reached(now)
+
+    def _looked(self, now: LinkState) -> bool:
+        dealt = self.leasing.dealt if self.leasing is not None else None
+        if dealt is None or now.run != self.job.run:
+            return False
+        # A lease without partitions is followed by another one at once.
+        return not dealt.hands or (
+            now.lease == dealt.number and all(now.looked.get(slot) == count for slot, count in dealt.hands.items())
+        )
+
+    def _reached(self, now: LinkState) -> bool:
+        assert self.goal is not None
+        at = {(p.topic, p.partition): p for p in now.partitions}
+        dealt = self.leasing.dealt.partitions if self.leasing is not None and self.leasing.dealt is not None else ()
         for key, end in self.goal.items():
             partition = at.get(key)
-            if partition is None or partition.fault:
+            if partition is not None and partition.fault:
                 continue
+            if partition is None or end is None or key not in dealt:
+                return False
             if partition.position is None or partition.position < end:
                 return False
         return True

@@ -17,6 +17,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from isthmus import errors
 from isthmus.engine.job import Job
 from isthmus.engine.session import Spark
 from isthmus.errors import IsthmusError, TakenOver
+from isthmus.kafka.offsets import Partition
 
 if TYPE_CHECKING:
     from isthmus.engine.lease import Lease
@@ -85,6 +87,20 @@ def _carry_out_share(leases: list[Lease], number: int) -> None:
 # -- on the driver -----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    """A lease, as the driver remembers it: its number, how many partitions each slot got, and which they are."""
+
+    number: int
+    hands: dict[int, int]
+    partitions: frozenset[Partition]
+
+    @classmethod
+    def of(cls, leases: list[Lease]) -> Dealt:
+        hands = {lease.slot: len(lease.assignments) for lease in leases if lease.assignments}
+        return cls(leases[0].number, hands, frozenset(a.source for lease in leases for a in lease.assignments))
+
+
 class Leasing(threading.Thread):
     """Deals one lease after another for one run of one link, and has Spark carry them out."""
 
@@ -95,6 +111,8 @@ class Leasing(threading.Thread):
         self._over = threading.Event()
         self.working = False
         """Whether tasks may be copying right now."""
+        self.dealt: Dealt | None = None
+        """The newest lease."""
         self.error: BaseException | None = None
         """Why it ended, if it was not told to."""
 
@@ -116,7 +134,9 @@ class Leasing(threading.Thread):
             if control.resting or control.stop == self._job.run:
                 self._over.wait(IDLE_SECONDS)
                 continue
-            leases = [lease for lease in planner.plan() if lease.assignments]
+            planned = planner.plan()
+            self.dealt = Dealt.of(planned)
+            leases = [lease for lease in planned if lease.assignments]
             if not leases:
                 self._over.wait(IDLE_SECONDS)  # nothing to copy yet: look again soon
                 continue

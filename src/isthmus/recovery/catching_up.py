@@ -36,7 +36,7 @@ def catch_up(
     results: list[dict[str, Any]] = []
     for link in links:
         with _observed(config, link) as observer:
-            first = observer.look()
+            first = _first_look(observer, deadline)
             goal = {(p.topic, p.partition): p.end for p in first.partitions if p.end is not None}
             if first.rate_limit is not None and _left(first, goal):
                 note(_limited(link, first.rate_limit))
@@ -76,6 +76,17 @@ def _observed(config: Config, link: Link) -> Iterator[Observer]:
     with Observer(link, config.sites[link.source], config.sites[link.target]) as observer:
         observer.connect()
         yield observer
+
+
+def _first_look(observer: Observer, deadline: float) -> LinkState:
+    """How the link stands, with all ends known: a partition that nobody leads now may hold anything."""
+    first = observer.look()
+    while first.topics and first.unknown and time.monotonic() < deadline:
+        time.sleep(LOOK_SECONDS)
+        first = observer.look()
+    if first.topics and first.unknown:
+        raise _late(first, {})
+    return first
 
 
 def _left(now: LinkState, goal: Goal) -> dict[Partition, int]:

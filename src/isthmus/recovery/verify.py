@@ -76,6 +76,7 @@ def verify(
         moment = None if since is None else int(since.timestamp() * 1000)
         found = _on(ends, _survey, ends, config, chosen, topics, moment)
         report.notes, report.faults = found.notes, [fault.to_json() for fault in found.faults]
+        report.waiting = found.waiting + sum(max(0, pair.source_end - pair.watermark) for pair in found.pairs)
         units = cut_all(found.pairs, cores(), sample)
         report.units = len(units)
         errand = Errand(chosen, ends.source.site, ends.target.site, found.identities, found.schema_ids)

@@ -78,6 +78,8 @@ class Report:
     faults: list[dict[str, Any]] = field(default_factory=list)
     """Partitions that could not be judged."""
     notes: list[str] = field(default_factory=list)
+    waiting: int = 0
+    """How many source offsets wait to be copied, and could not be compared."""
 
     @property
     def totals(self) -> dict[str, int]:
@@ -92,17 +94,27 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        return not self.damage and not self.faults
+        return not self.damage and not self.faults and not self.unproven
+
+    @property
+    def unproven(self) -> bool:
+        """Whether nothing at all was compared although there is something to copy."""
+        return self.waiting > 0 and not any(self.totals.values())
 
     @property
     def verdict(self) -> str:
         """One sentence."""
         compared = f"{self.totals['compared']} records are the same on both sides"
+        waiting = f"{self.waiting} record{'s wait' if self.waiting > 1 else ' waits'} to be copied"
         if self.clean:
-            return f"{compared}; nothing is wrong"
+            return f"{compared}; nothing is wrong" + (f" in what was compared; {waiting}" if self.waiting else "")
+        if self.unproven and not self.faults:
+            return f"nothing was compared: {waiting}"
         wrong = [f"{count} {words_of(kind)}" for kind, count in self.damage.items()]
         if self.faults:
             wrong.append(f"{len(self.faults)} partitions could not be judged")
+        if self.waiting:
+            wrong.append(waiting)
         return f"{compared}; {', '.join(wrong)}"
 
     def topics(self) -> list[dict[str, Any]]:
@@ -137,6 +149,7 @@ class Report:
             "offenders": [asdict(found) for found in self.offenders],
             "faults": self.faults,
             "notes": self.notes,
+            "waiting": self.waiting,
         }
 
 

@@ -28,6 +28,7 @@ from isthmus.control.schemas import KIND as SCHEMAS
 from isthmus.control.topics import Topic, discover
 from isthmus.engine import state
 from isthmus.engine.identity import incarnations, newest
+from isthmus.engine.incarnations import destination_recreated, gone, source_recreated
 from isthmus.engine.offset_map import Chunk, ChunkKey, PartitionMap, build_maps, decode_chunk
 from isthmus.engine.state import Progress
 from isthmus.errors import (
@@ -62,7 +63,9 @@ class Survey:
 
     pairs: list[Pair] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What cannot be compared, and why that is no damage."""
+    """What is to be said, and is no damage."""
+    waiting: int = 0
+    """How many source offsets lie beyond what the link has copied, of partitions of which nothing was copied yet."""
     faults: list[PartitionFault] = field(default_factory=list)
     identities: Identities = field(default_factory=Identities)
     schema_ids: dict[int, int] = field(default_factory=dict)
@@ -97,8 +100,8 @@ async def survey(
     reader.others = _others(writers, lines, link, topics, there)
     reader.target_ends = await _offsets(target, dict.fromkeys(targets.values(), LATEST))
     reader.target_starts = await _offsets(target, dict.fromkeys(targets.values(), EARLIEST))
-    reader.source_ends = await _offsets(source, dict.fromkeys(targets, LATEST))
-    reader.source_starts = await _offsets(source, dict.fromkeys(targets, EARLIEST))
+    reader.source_ends = await _offsets(source, dict.fromkeys(keys, LATEST))
+    reader.source_starts = await _offsets(source, dict.fromkeys(keys, EARLIEST))
     reader.since = {} if since is None else await _offsets(source, dict.fromkeys(targets, since))
     reader.explained = explained
     reader.memory = await recall(target, link.name)
@@ -114,7 +117,8 @@ async def survey(
     for key in keys:
         reader.look(key, targets.get(key), found)
     await _settle(target, found)
-    _tell_gone(committed, link, topics, chosen, found)
+    if chosen is None:
+        found.faults += (await gone(source, link, topics, committed)).values()
     known = newest(await incarnations(target), await incarnations(source))
     found.identities = Identities(_ids(known, source), _ids(known, target))
     found.schema_ids = Known(of_kind(reader.memory, SCHEMAS)).ids()
@@ -288,6 +292,7 @@ class _Reader:
                 found.faults.append(DestinationMissing(words, name, partition))
             else:
                 found.notes.append(f"{where}: not copied yet; site {self._target} has no {topic.target}[{partition}]")
+                self._wait(key, found)
             return
         target_id = self._there[topic.target].id
         if progress is not None and NO_ID not in (target_id, progress.target_id) and progress.target_id != target_id:
@@ -297,22 +302,39 @@ class _Reader:
             found.faults.append(DestinationRecreated(words, name, partition))
             return
         if progress is not None and topic.source.id not in (NO_ID, progress.source_id) and progress.source_id != NO_ID:
-            found.notes.append(
-                f"{where}: the topic was deleted and created again at site {self._source}; nothing is compared until the "
-                f"link goes on with it (isthmus reset {self._link.name} {name}:{partition} --to earliest)"
-            )
+            found.faults.append(source_recreated(self._link.name, name, partition, topic.target, progress.offset))
             return
         mine = [c for c in self._chunks.get(key, ()) if topic.source.id in (NO_ID, c.key.source_id)]
         fitting = [c for c in mine if target_id == NO_ID or c.target_id == target_id]
+        if progress is None and key not in self._moved:
+            # A broker forgets the progress of a topic that is deleted; the map does not.
+            if mine and not fitting:
+                found.faults.append(destination_recreated(self._link.name, name, partition, topic.target))
+                return
+            if self._chunks.get(key) and not mine:
+                found.faults.append(source_recreated(self._link.name, name, partition, topic.target, 0))
+                return
         mapped = build_maps((c.raw, c.value) for c in fitting).get(key) or PartitionMap(name, partition)
         watermark = progress.offset if progress is not None else mapped.next_offset
         missing = [t for t, k in self._tables(key, target) if k not in t]
-        if watermark < 0 or missing:
-            why = "it was never copied" if watermark < 0 else "its offsets cannot be read now"
-            found.notes.append(f"{where}: {why}")
+        if missing:
+            words = f"{where}: its offsets cannot be read now, at site {self._source} or {self._target}; is each partition led by a broker?"
+            found.faults.append(PartitionFault(words, name, partition))
+            return
+        if watermark < 0:
+            found.notes.append(f"{where}: it was never copied")
+            self._wait(key, found)
             return
         _check_ascending(mapped, where, self._link.name)
         found.pairs.append(self._pair(key, target, mapped, mine, fitting, watermark, found))
+
+    def _wait(self, key: Partition, found: Survey) -> None:
+        """Nothing of it was copied: all of it waits."""
+        if key in self.source_ends and key in self.source_starts:
+            found.waiting += self.source_ends[key] - self.source_starts[key]
+        else:
+            words = f"{key[0]}[{key[1]}]: its offsets cannot be read now, at site {self._source}"
+            found.faults.append(PartitionFault(words, *key))
 
     def _tables(self, key: Partition, target: Partition) -> list[tuple[Offsets, Partition]]:
         here = [(table, key) for table in (self.source_ends, self.source_starts)]
@@ -416,22 +438,3 @@ async def _settle(target: Cluster, found: Survey) -> None:
 def _end_of_copies(pair: Pair) -> int:
     runs = clipped(pair.runs, 0, pair.watermark)
     return int(runs[-1, 1] + runs[-1, 2]) if len(runs) else 0
-
-
-def _tell_gone(
-    committed: Mapping[Partition, Committed],
-    link: Link,
-    topics: Mapping[str, Topic],
-    chosen: Iterable[str] | None,
-    found: Survey,
-) -> None:
-    """Topics that were copied once and are gone at the source."""
-    gone = set()
-    for value in committed.values():
-        progress = Progress.read(value)
-        if progress is not None and progress.source_topic not in topics and link.topics.matches(progress.source_topic):
-            gone.add(progress.source_topic)
-    for name in sorted(gone if chosen is None else gone & set(chosen)):
-        found.notes.append(
-            f"{name}: not to be seen at site {link.source} (deleted, or no right to describe it): its copy is not compared"
-        )
