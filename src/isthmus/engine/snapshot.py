@@ -14,13 +14,15 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link, Site
 from isthmus.engine import state
+from isthmus.engine.lines import committed_of
 from isthmus.engine.plan import discover
 from isthmus.engine.report import PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
-from isthmus.errors import ConnectionFailed, IsthmusError
+from isthmus.engine.steer import read_control
+from isthmus.errors import ConnectionFailed, IsthmusError, UnknownLink
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
-from isthmus.kafka.offsets import LATEST, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import LATEST, Partition, list_offsets
 from isthmus.kafka.read import read_to_end
 
 # A slot that has not reported for this long is not running.
@@ -139,15 +141,17 @@ class Observer:
         return self._loop.run(self._read_control)  # type: ignore[no-any-return]
 
     async def _read_control(self) -> Control:
-        committed = await group_offsets(self.target, self._group, [self._status], stable=False)
-        return Control.read(committed.get(self._status))
+        try:
+            return await read_control(self.target, self._link.name)
+        except UnknownLink:
+            return Control()
 
     async def _look(self) -> LinkState:
         link = self._link
         result = LinkState(link.name, link.source, link.target, "never ran")
         committed = {}
         try:
-            committed = await group_offsets(self.target, self._group, stable=False)
+            committed = await committed_of(self.target, self._link, stable=False, complete=False)
             claim = Claim.read(committed.get(self._map))
             if claim is not None:
                 try:
@@ -156,8 +160,13 @@ class Observer:
                     pairs, self._reports_end = await read_to_end(self.target, self._status, None, 10)
                 self._reports.take(pairs)
             self._describe(result, claim, Control.read(committed.get(self._status)))
+            if claim is not None and result.state != "running" and not self._at:
+                # Nobody looks after a link that is off: single partitions may have been forgotten.
+                committed = await committed_of(self.target, self._link, stable=False)
         except (kerrors.KafkaError, OSError) as error:
             result.trouble.append(self.target.explain(error, "reading the link's state").message)
+        except IsthmusError as error:
+            result.trouble.append(error.message)
         await self._partitions(result, committed)
         return result
 
@@ -167,8 +176,11 @@ class Observer:
         if control.held:
             result.state = "held"
             result.trouble.append(f"held: {control.held}")
-        elif control.paused:
+        elif control.resting:
             result.state = "paused"
+            if control.reset:
+                words = f"a reset is under way, or was killed: give it again, or `isthmus resume {self._link.name}`"
+                result.trouble.append(words)
         if claim is None:
             return
         result.lease, result.host = claim.number, claim.host
