@@ -43,7 +43,8 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Let a link go on that was paused. One that `failover` or `reseed` holds rests until `failback` or `reseed` is done."""
-    _steer(config, link, json, paused=False, **({"held": ""} if held else {}))
+    # A reset that was killed has left its mark; one that is under way goes on without it.
+    _steer(config, link, json, paused=False, reset="", **({"held": ""} if held else {}))
 
 
 def limit(
@@ -70,7 +71,7 @@ def _steer(config: Path, name: str, json: bool, **wish: Any) -> None:
     from isthmus.engine.steer import steer
 
     with connected(loaded.sites[link.target]) as (target,):
-        control = target.call(lambda: steer(target, link.name, **wish))
+        control = target.call(lambda: steer(target, link, **wish))
     rate = control.rate_limit if control.rate_overridden else link.rate_limit
     output.emit({"link": name, "paused": control.paused, "rate_limit": rate, "held": control.held}, json)
     if control.held and not control.paused:

@@ -12,8 +12,8 @@ from isthmus.control.ends import Ends
 from isthmus.control.meter import METER, Meter
 from isthmus.control.opposite import progress_of
 from isthmus.control.topics import discover
-from isthmus.engine import state
-from isthmus.kafka.offsets import LATEST, Partition, group_offsets, list_offsets
+from isthmus.engine.lines import committed_of
+from isthmus.kafka.offsets import LATEST, Partition, list_offsets
 from isthmus.kafka.peek import Glimpse, peek
 
 PARTITIONS_A_LOOK = 500
@@ -35,7 +35,7 @@ class Backlog:
             }
             found = await list_offsets(ends.source, wanted)
             self._ends = {key: end for key, end in found.items() if isinstance(end, int)}
-        committed = progress_of(await group_offsets(ends.target, state.group(ends.link.name), stable=False))
+        committed = progress_of(await committed_of(ends.target, ends.link, stable=False, complete=False))
         positions = {(p.source_topic, key[1]): p.offset for key, p in committed.items()}
         for key in [key for key, end in self._ends.items() if positions.get(key, -1) >= end]:
             del self._ends[key]

@@ -15,13 +15,13 @@ import numpy as np
 from isthmus.control.ends import Ends
 from isthmus.control.map_records import whole_map
 from isthmus.control.topics import Topic, discover
-from isthmus.engine import state
 from isthmus.engine.held import by_source
+from isthmus.engine.lines import committed_of
 from isthmus.engine.offset_map import build_maps
 from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.fetch import Fetched
-from isthmus.kafka.offsets import Partition, group_offsets, log_ranges
+from isthmus.kafka.offsets import Partition, log_ranges
 from isthmus.kafka.read import Range, read_ranges
 
 BUFFER_BYTES = 32 << 20
@@ -79,7 +79,7 @@ async def count_link(ends: Ends) -> list[TopicCount]:
     """The counts of each topic of a link, up to what it has copied."""
     link, source, target = ends.link, ends.source, ends.target
     topics = await discover(source, link)
-    committed = await group_offsets(target, state.group(link.name), stable=True)
+    committed = await committed_of(target, link)
     maps = build_maps(await whole_map(target, link.name))
     progress = by_source(committed)
     configs = await topic_configs(target, sorted(t.target for t in topics.values()))

@@ -34,9 +34,10 @@ from isthmus.control.opposite import Brought, Hidden, Meeting, Opposite, brought
 from isthmus.control.topics import Topic, discover
 from isthmus.control.translation import Position, Target, by_map, maps_between
 from isthmus.engine import state
+from isthmus.engine.lines import committed_of
 from isthmus.kafka.cluster import TopicInfo
 from isthmus.kafka.groups import Error, Group, Offsets, list_groups, offsets_of_groups
-from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets, log_ranges
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_offsets, log_ranges
 
 # The kinds of groups whose state is committed offsets and nothing else.
 KINDS = ("classic", "consumer")
@@ -292,7 +293,7 @@ async def _translate(
     places = {key: (topics[key[0]].target, key[1]) for key in ids}
     # The end before the map: what the map does not know yet is written at or behind that end.
     last = await list_offsets(ends.target, dict.fromkeys(places.values(), LATEST))
-    progress = progress_of(await group_offsets(ends.target, state.group(ends.link.name), stable=False))
+    progress = progress_of(await committed_of(ends.target, ends.link, stable=False, complete=False))
     maps = maps_between(await known.records.look(ends.target), ids)
     first = await list_offsets(ends.target, dict.fromkeys(places.values(), EARLIEST))
     by_partition: dict[Partition, list[Row]] = {}

@@ -29,11 +29,12 @@ from isthmus.control.rights import right
 from isthmus.control.translation import Target, maps_between
 from isthmus.control.two_way import Ranges, TwoWay
 from isthmus.engine import state
+from isthmus.engine.lines import committed_of
 from isthmus.engine.offset_map import PartitionMap
 from isthmus.engine.state import Claim, Progress
 from isthmus.errors import AuthorisationFailed, ConfigError
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
-from isthmus.kafka.offsets import Committed, Partition, group_offsets
+from isthmus.kafka.offsets import Committed, Partition
 from isthmus.kafka.peek import Glimpse, peek
 
 # Rounds of looking at unexplained places, all partitions at once. While the other link runs there are few of them: what this
@@ -86,7 +87,7 @@ async def brought(ends: Ends) -> list[Brought]:
     found = []
     for other in ends.others:
         try:
-            committed = await group_offsets(ends.source, state.group(other.name), stable=False)
+            committed = await committed_of(ends.source, other, stable=False, complete=False)
         except kerrors.GroupAuthorizationFailedError:
             if other.name.endswith(BACK):
                 continue  # nobody asked for it, and who may not see its state here cannot have run it: it is kept here

@@ -36,6 +36,7 @@ from isthmus.control.rights import (
 from isthmus.engine import state
 from isthmus.engine.held import held
 from isthmus.engine.incarnations import gone, judge, without_progress
+from isthmus.engine.lines import committed_of
 from isthmus.engine.offset_map import PartitionMap, build_maps
 from isthmus.errors import ConfigError
 from isthmus.kafka.admin import (
@@ -49,7 +50,7 @@ from isthmus.kafka.admin import (
     wait_for_topics,
 )
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster, Metadata, TopicInfo
-from isthmus.kafka.offsets import Committed, Partition, group_offsets
+from isthmus.kafka.offsets import Committed, Partition
 
 # Where a site keeps its groups; it is there as soon as one was asked for.
 GROUP_STATE = "__consumer_offsets"
@@ -238,7 +239,7 @@ class Topics:
         if GROUP_STATE not in here.topics and "ALTER" in (await cluster_rights(ends.target) or ()):
             return {}, []  # no group exists; to ask for one would make the site create the topic
         try:
-            return await group_offsets(ends.target, state.group(ends.link.name), stable=False), []
+            return await committed_of(ends.target, ends.link, stable=False, complete=False), []
         except kerrors.GroupAuthorizationFailedError:
             needs = (right(ends.target.site, "READ", "group", STATE_PREFIX, prefixed=True),)
             why = "not authorised to read the link's own progress"

@@ -39,6 +39,7 @@ from isthmus.engine.incarnations import (
 )
 from isthmus.engine.lease import Assignment, Lease, LeaseResult
 from isthmus.engine.limit import ByteBudget
+from isthmus.engine.lines import lines
 from isthmus.engine.offset_map import ChunkWriter, Runs
 from isthmus.engine.orphans import open_transactions
 from isthmus.engine.report import FaultReport, Seen, Sight, SlotReport
@@ -309,6 +310,15 @@ class Copier:
         committed = await self._committed()
         if committed is None:
             return
+        gone = {*self._target_leaders.missing, *self._target_leaders.recreated, *self._target_leaders.refused}
+        if any(
+            target[0] not in gone and target not in committed and c.fault is None
+            for target, c in self._by_target.items()
+        ):
+            # Brokers have forgotten progress that this lease was dealt with. Only a planner, whom nobody disturbs, can tell from the map what it was.
+            await steer(self._target, self._link, deal_again=True)
+            self._ending = True
+            return
         for target, copying in self._by_target.items():
             if copying.chunk is not None:
                 copying.chunk.forget()
@@ -337,7 +347,7 @@ class Copier:
             except kerrors.UnstableOffsetCommitError:
                 pass
         self._trouble = "the destination has forgotten to end a transaction of this link; dealing anew"
-        await steer(self._target, self._link.name, deal_again=True)
+        await steer(self._target, self._link, deal_again=True)
         self._ending = True
         return None
 
@@ -370,7 +380,7 @@ class Copier:
 
     async def _look_at_claim(self, stable: bool) -> None:
         committed = await group_offsets(self._target, self._group, [self._map, self._status], stable=stable)
-        claim = state.Claim.read(committed.get(self._map))
+        claim, control = await lines(self._target, self._link.name, committed)
         if claim is None:
             self._taken_over = TakenOver(f"link {self._link.name}: its state at the destination was deleted")
         elif claim.run != self.lease.run:
@@ -380,8 +390,11 @@ class Copier:
             )
         elif claim.number != self.lease.number:
             self._ending = True
-        control = state.Control.read(committed.get(self._status))
         self._apply(control)
+        ours = claim is not None and (claim.run, claim.number) == (self.lease.run, self.lease.number)
+        if ours and (self._map not in committed or self._status not in committed):
+            # Brokers have forgotten what they are asked every second. Dealing anew writes all of it again.
+            await steer(self._target, self._link, deal_again=self._map not in committed)
 
     def _apply(self, control: state.Control) -> None:
         if self._deal is None:
@@ -737,6 +750,11 @@ class Copier:
             await self._look_at_claim(stable=False)
         except (kerrors.KafkaError, OSError):
             pass  # the destination cannot be asked now; copying has the same trouble and deals with it
+        except (
+            IsthmusError
+        ) as error:  # what is asked of us can be found nowhere, or not be kept: nobody copies without knowing it
+            self._taken_over = error
+            self._signal.set()
         finally:
             self._polling_control = False
 

@@ -20,7 +20,7 @@ LETTING_GO_SECONDS = 3.0
 async def hold(target: Cluster, link: Link, reason: str) -> None:
     """Hold a link for this reason; a link that is held already is fenced again, which does no harm."""
     await ensure_state_topics(target, link)
-    await steer(target, link.name, held=reason)
+    await steer(target, link, held=reason)
     await with_pen(target, link, _nothing)
     if link.delivery != "exactly-once":
         await target.loop.sleep(LETTING_GO_SECONDS)
@@ -34,4 +34,4 @@ async def release(target: Cluster, link: Link) -> Control:
     """Let a held link go on."""
     await ensure_state_topics(target, link)
     control = await read_control(target, link.name)
-    return await steer(target, link.name, held="", deal_again=True) if control.held else control
+    return await steer(target, link, held="", deal_again=True) if control.held else control

@@ -1,5 +1,7 @@
 """The pen of a link: who holds it may write the claim, and progress and map outside of a copy. One planner at a time.
 
+The claim stands in the link's control topic too, in the same transaction, because brokers forget a group's lines (lines.py).
+
 Invariant: take, then read, then write. Taking fences whoever held the pen before, so what was read after taking it is
 still true when it is written, or the write fails: a planner that was asleep cannot put back what others have moved
 since. Nothing of a failed write is visible.
@@ -7,6 +9,7 @@ since. Nothing of a failed write is visible.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -15,8 +18,10 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.engine import state
+from isthmus.engine.lines import claim_record, lines
 from isthmus.engine.orphans import SETTLE_SECONDS, known_ends, open_transactions, passed_over, seen_beyond
 from isthmus.engine.state import Claim, Progress
+from isthmus.engine.table import ensure_table
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
@@ -37,7 +42,8 @@ class Pen:
         self._target, self._link = target, link
         self._group, self._map = state.group(link.name), (state.map_topic(link.name), 0)
         self._exactly_once = link.delivery == "exactly-once"
-        self._leaders = Leaders(target, [self._map[0]])
+        self._control = (state.control_topic(link.name), 0)
+        self._leaders = Leaders(target, [self._map[0], self._control[0]])
         self._producer = self._make([state.planner_id(link.name)] if self._exactly_once else [])
         self._fenced: list[Producer] = []
 
@@ -45,10 +51,12 @@ class Pen:
         return Producer(self._target, self._leaders, Signal(self._target.loop), transactional_ids)
 
     async def take(self) -> None:
+        await ensure_table(self._target, self._control[0])
+        await self._leaders.refresh()
         if self._exactly_once:
             await self._producer.begin()
             # What an older holder left and brokers have forgotten to end would be committed along with what is written next.
-            await self._producer.end_orphans([self._map], self._group)
+            await self._producer.end_orphans([self._map, self._control], self._group)
 
     async def write(
         self, offsets: Mapping[Partition, Committed], chunks: Sequence[tuple[bytes, bytes | None]] = ()
@@ -56,10 +64,10 @@ class Pen:
         """Commit these offsets and chunks of the map together; everybody can read them when this returns."""
         if not offsets:
             return
-        if chunks:
-            await self._leaders.refresh()
-            for batch in small_batches(list(chunks)):
-                self._producer.produce({self._map: batch})
+        claims = [claim_record(offsets[self._map])] if self._map in offsets else []
+        for place, records in ((self._map, chunks), (self._control, claims)):
+            for batch in small_batches(list(records)):
+                self._producer.produce({place: batch})
         if self._exactly_once:
             await self._producer.commit(self._group, offsets)
         else:
@@ -112,11 +120,12 @@ async def with_pen(
     Begins again from the start when a planner took the pen meanwhile; so ``work`` may be done more than once.
     """
     group, map_key = state.group(link.name), (state.map_topic(link.name), 0)
+    keys = [map_key, (state.status_topic(link.name), 0)]
     pen = Pen(target, link)
     for attempt in range(ATTEMPTS):
         try:
             await pen.take()
-            claim = Claim.read((await group_offsets(target, group, [map_key], stable=True)).get(map_key))
+            claim, _ = await lines(target, link.name, await group_offsets(target, group, keys, stable=True))
             if claim is not None:
                 claim = replace(claim, number=claim.number + 1)
                 await pen.write({map_key: claim.commit()})
@@ -127,5 +136,5 @@ async def with_pen(
                 raise DataError(
                     f"link {link.name}: another planner kept writing; nothing is sure to be done, give the command again"
                 ) from None
-            await target.loop.sleep(AGAIN_SECONDS * 2**attempt)
+            await target.loop.sleep(random.uniform(0.5, 1.5) * AGAIN_SECONDS * 2**attempt)
     raise AssertionError("unreachable")

@@ -16,10 +16,10 @@ from __future__ import annotations
 import random
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 
 import kafka.errors as kerrors
-import numpy as np
 
 from isthmus.config import Link, StartOffsets, StartTimestamp
 from isthmus.control.settings import TIMESTAMP_TYPE
@@ -33,8 +33,9 @@ from isthmus.engine.identity import recognise
 from isthmus.engine.incarnations import gone, source_unreadable, without_progress
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
-from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
-from isthmus.engine.pen import Pen
+from isthmus.engine.lines import empty_chunk, forgotten_progress, lines, read_maps
+from isthmus.engine.offset_map import PartitionMap
+from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.report import (
     NAMED_PARTITIONS,
     FaultReport,
@@ -46,7 +47,7 @@ from isthmus.engine.report import (
     name_of,
 )
 from isthmus.engine.state import Claim, Control, Progress
-from isthmus.engine.steer import put_back
+from isthmus.engine.steer import steer
 from isthmus.errors import (
     AuthorisationFailed,
     ClusterChanged,
@@ -83,8 +84,8 @@ from isthmus.rules import Identities
 
 __all__ = ["Job", "Planner", "Topic", "check_features", "check_identity", "discover", "ensure_state_topics"]
 
-# Brokers forget a group's offset a week (by default) after it was committed: idle partitions are refreshed.
-REFRESH_PROGRESS_SECONDS = 6 * 3600
+# Brokers forget a group's offset a week (by default) after it was committed: what nobody writes meanwhile is refreshed.
+REFRESH_SECONDS = 6 * 3600
 # A plan that another planner or a lost answer interrupted is made again for this long, after a pause that keeps two
 # planners from meeting again.
 PLAN_SECONDS, AGAIN_SECONDS = 60.0, 0.3
@@ -105,7 +106,8 @@ class Planner:
         self._status = (state.status_topic(link.name), 0)
         self._connected = False
         self._identities = Identities()
-        self._wishes_known = False
+        self._steered = 0.0
+        self._never_ran = False
         self._pen: Pen | None = None
         self._claimed = False
         self._fenced = False
@@ -148,12 +150,36 @@ class Planner:
 
     async def _read_control(self) -> Control:
         await self._connect()
-        committed = await group_offsets(self.target, self._group, [self._status], stable=False)
-        if self._status not in committed and not self._wishes_known:
-            # Nobody has ever asked for anything, or the broker has forgotten it.
-            self._wishes_known = True
-            return await put_back(self.target, self.job.link.name)
-        return Control.read(committed.get(self._status))
+        committed = await group_offsets(self.target, self._group, [self._map, self._status], stable=False)
+        if self._status in committed and not _is_due(self._steered):
+            control = Control.read(committed[self._status])
+        else:
+            control = await self._write_control()
+        if control.resting and (_is_due(self._refreshed) or (self._map not in committed and not self._never_ran)):
+            await self._refresh()
+        return control
+
+    async def _write_control(self) -> Control:
+        """From here on the line is there. Should it be absent again, then because the broker has forgotten it."""
+        control = await steer(self.target, self.job.link)
+        self._steered = time.monotonic()
+        return control
+
+    async def _refresh(self) -> None:
+        """Nobody plans for a link that rests: write claim and progress anew, also what brokers have forgotten of them."""
+        link = self.job.link
+
+        async def write(pen: Pen, claim: Claim | None, committed: dict[Partition, Committed]) -> bool:
+            if claim is None:
+                return False
+            progress = {key: read for key, value in committed.items() if (read := Progress.read(value)) is not None}
+            progress |= await forgotten_progress(self.target, link, claim, committed)
+            offsets = {key: each.commit() for key, each in progress.items()}
+            await pen.write({**offsets, self._map: claim.commit()}, _positions(progress))
+            return True
+
+        self._never_ran = not await with_pen(self.target, link, write)
+        self._refreshed = time.monotonic()
 
     async def _connect(self) -> None:
         if not self._connected:
@@ -167,6 +193,8 @@ class Planner:
 
     async def _plan(self) -> list[Lease]:
         await self._connect()
+        if _is_due(self._steered):
+            await self._write_control()
         self._faults = []
         self._pen = self._pen or Pen(self.target, self.job.link)
         await self._pen.take()
@@ -194,9 +222,11 @@ class Planner:
     # -- the claim ----------------------------------------------------------------------------------------
 
     async def _claim(self, pen: Pen) -> Claim:
-        committed = await group_offsets(self.target, self._group, [self._map], stable=True)
-        old = Claim.read(committed.get(self._map))
+        keys = [self._map, self._status]
         job = self.job
+        old, _ = await lines(
+            self.target, job.link.name, await group_offsets(self.target, self._group, keys, stable=True)
+        )
         if old is not None:
             if self._claimed and old.run != job.run:
                 raise TakenOver(
@@ -250,8 +280,7 @@ class Planner:
         """The offset map, read only when some partition has no progress: it knows whether it was ever copied."""
         if not without_progress(topics, committed):
             return {}
-        pairs, _ = await read_to_end(self.target, self._map)
-        return build_maps((key, value) for key, value in pairs if key is not None)
+        return await read_maps(self.target, self.job.link.name)
 
     async def _ensure_targets(self, topics: dict[str, Topic], held: dict[Partition, uuid.UUID]) -> dict[str, TopicInfo]:
         """Create what is missing and grow what is too small; a topic that once held copies is not created again."""
@@ -355,7 +384,7 @@ class Planner:
         by_source = progress_by_source(committed)
         write: dict[Partition, Committed] = {}
         unknown: list[Assignment] = []
-        refresh = time.monotonic() - self._refreshed > REFRESH_PROGRESS_SECONDS or not self._refreshed
+        refresh = _is_due(self._refreshed)
         for a in assignments:
             own = committed.get(a.target)
             if own is not None and Progress.read(own) is not None:
@@ -368,29 +397,24 @@ class Planner:
                 moved = Progress(elsewhere.offset, a.topic, self.source.cluster_id, a.source_id, a.target_id)
                 write[a.target] = moved.commit()
             elif mapped is not None and mapped.next_offset >= 0:
-                # The broker expired or lost the progress; the ids say whether both topics are still the same.
-                kept = Progress(mapped.next_offset, a.topic, self.source.cluster_id, mapped.source_id, mapped.target_id)
+                # The broker expired or lost the progress; the ids say whether both topics are still the same. Where nothing was copied, nothing is gone.
+                there = mapped.target_id if len(mapped.runs) else a.target_id
+                kept = Progress(mapped.next_offset, a.topic, self.source.cluster_id, mapped.source_id, there)
                 write[a.target] = kept.commit()
             else:
                 unknown.append(a)
         starts = await self._starts(unknown, first=not claim.started)
-        # Should the broker expire the progress before a record is copied, only the map knows where "latest" was.
-        latest = self.job.link.start == "latest" and not claim.started
-        chunks: list[tuple[bytes, bytes | None]] = []
         for a in unknown:
             start = starts.get(a.source)
             if isinstance(start, int):
-                progress = Progress(start, a.topic, self.source.cluster_id, a.source_id, a.target_id)
-                write[a.target] = progress.commit()
-                if latest:
-                    nothing = np.empty((0, 3), np.int64)
-                    chunk = ChunkWriter(a.topic, a.partition, a.source_id, a.target_id)
-                    chunks += chunk.stage([nothing], start, start)
+                write[a.target] = Progress(start, a.topic, self.source.cluster_id, a.source_id, a.target_id).commit()
         # A topic that is gone cannot hold progress; its task reports it by its absence.
         write = {key: value for key, value in write.items() if key[0] in existing}
+        # Whatever is written here may be forgotten before a record is copied: then only the map knows it.
+        born = {key: read for key, value in write.items() if (read := Progress.read(value)) is not None}
         if not claim.started:
             write[self._map] = replace(claim, started=True).commit()
-        await pen.write(write, chunks)
+        await pen.write(write, _positions(born))
         if refresh:
             self._refreshed = time.monotonic()
         return [a for a in assignments if isinstance(starts.get(a.source, 0), int)]
@@ -502,6 +526,14 @@ class Planner:
             )
             for slot, hand in enumerate(hands)
         ]
+
+
+def _is_due(last: float) -> bool:
+    return not last or time.monotonic() - last > REFRESH_SECONDS
+
+
+def _positions(progress: Mapping[Partition, Progress]) -> list[tuple[bytes, bytes | None]]:
+    return [empty_chunk(each, partition) for (_, partition), each in progress.items()]
 
 
 def check_identity(job: Job, source: Cluster, target: Cluster) -> None:

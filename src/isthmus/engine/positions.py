@@ -12,7 +12,8 @@ import numpy as np
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.offset_map import ChunkWriter, Runs
+from isthmus.engine.lines import empty_chunk
+from isthmus.engine.offset_map import ChunkKey, ChunkWriter, Runs
 from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.plan import ensure_state_topics
 from isthmus.engine.state import Claim, Progress
@@ -31,7 +32,10 @@ async def set_positions(
 ) -> None:
     """Let a link go on at these positions (keyed by destination partition), with these records added to its map."""
     await ensure_state_topics(target, link)
-    records: list[tuple[bytes, bytes | None]] = list(chunks)
+    given = list(chunks)
+    known = {(key.topic, key.partition) for key in (ChunkKey.decode(raw) for raw, _ in given)}
+    records: list[tuple[bytes, bytes | None]] = [*given]
+    records += [empty_chunk(each, p) for (_, p), each in positions.items() if (each.source_topic, p) not in known]
 
     async def write(pen: Pen, claim: Claim | None, committed: dict[Partition, Committed]) -> None:
         old = claim or Claim(0, "positions")

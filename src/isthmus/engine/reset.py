@@ -1,9 +1,10 @@
 """Setting a partition's position by hand: the answer to a fault that needs a decision.
 
-Order, so that no task copies meanwhile: hold the planner (pause), take its pen (pen.py: it may be in the middle of a
-plan), end the present lease (a claim under the same run), fence all slots, write the positions with the topics'
-present ids, then resume as it was before. Killed half-way, the link stays paused, and the same command can be given
-again.
+Order, so that no task copies meanwhile: hold the planner (a mark of this command in the control line), take its pen (pen.py: it may be in the middle of
+a plan), end the present lease (a claim under the same run), fence all slots, write the positions with the topics' present ids, then take the mark away.
+
+Invariant: whether the link is paused is not touched. The mark names the command that set it: the last of several commands at once takes it away, and one
+that was killed leaves its own, which the next reset replaces. Positions and map change together, so the map alone still tells where the link goes on.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from typing import Literal
 
 from isthmus.config import Link
 from isthmus.engine import state
+from isthmus.engine.hold import LETTING_GO_SECONDS
+from isthmus.engine.lines import empty_chunk, forgotten_progress
 from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.plan import Topic, discover
 from isthmus.engine.report import FaultReport
-from isthmus.engine.state import Claim, Progress
-from isthmus.engine.steer import read_control, steer
+from isthmus.engine.state import Claim, Control, Progress
+from isthmus.engine.steer import change, steer
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster, Metadata
 from isthmus.kafka.leaders import Leaders
@@ -63,14 +66,20 @@ async def reset(
     for name, info in targets.topics.items():
         if info.error is not None:
             raise DataError(f"destination topic {name} does not exist; create it, or let the link create it, first")
-    paused_before = (await read_control(target, link.name)).paused
-    await steer(target, link.name, paused=True)
+    mark = uuid.uuid4().hex
+    await steer(target, link, reset=mark)
     try:
+        if link.delivery != "exactly-once":
+            await target.loop.sleep(LETTING_GO_SECONDS)
         moved = await _move(source, target, link, partitions, to, topics, targets)
         await _clear_faults(target, link, partitions)
     finally:
-        await steer(target, link.name, paused=paused_before, deal_again=True)
+        await change(target, link, lambda now: _over(now, mark))
     return moved
+
+
+def _over(now: Control, mark: str) -> Control:
+    return replace(now, deal=now.deal + 1, reset="" if now.reset == mark else now.reset)
 
 
 async def _move(
@@ -83,21 +92,26 @@ async def _move(
     targets: Metadata,
 ) -> list[Moved]:
     async def move(pen: Pen, claim: Claim | None, committed: dict[Partition, Committed]) -> list[Moved]:
+        if to == "current" and any((topics[name].target, p) not in committed for name, p in partitions):
+            known = await forgotten_progress(target, link, claim or Claim(0, ""), committed)
+            committed = {**committed, **{key: each.commit() for key, each in known.items()}}
         offsets = await _offsets(source, partitions, to, committed, {n: t.target for n, t in topics.items()})
         moved: list[Moved] = []
         write: dict[Partition, Committed] = {}
+        chunks = []
         for name, p in partitions:
             there_id: uuid.UUID = targets.topics[topics[name].target].id
             key = (topics[name].target, p)
             old = Progress.read(committed[key]) if key in committed else None
             now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
             write[key] = now.commit()
+            chunks.append(empty_chunk(now, p))
             moved.append(Moved(name, p, old.offset if old else None, now.offset))
         if claim is not None:
             # Who sets positions by hand means the clusters that there are now; partitions that are not set tell by their topics' ids.
             ours = replace(claim, source_cluster=source.cluster_id, target_cluster=target.cluster_id)
             write[state.map_topic(link.name), 0] = ours.commit()
-        await pen.write(write)
+        await pen.write(write, chunks)
         return moved
 
     return await with_pen(target, link, move)

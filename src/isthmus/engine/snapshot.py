@@ -20,15 +20,17 @@ from isthmus.control.map_records import MapRecords
 from isthmus.control.topics import Topic
 from isthmus.engine import state
 from isthmus.engine.incarnations import Faults, gone, judge, without_progress
+from isthmus.engine.lines import committed_of
 from isthmus.engine.offset_map import build_maps
 from isthmus.engine.plan import discover
 from isthmus.engine.report import FaultReport, PlanReport, Reports
 from isthmus.engine.state import Claim, Control, Progress
+from isthmus.engine.steer import read_control
 from isthmus.engine.undecided import is_long, undecided
-from isthmus.errors import ConnectionFailed, DestinationRefused, IsthmusError, PartitionFault
+from isthmus.errors import ConnectionFailed, DestinationRefused, IsthmusError, PartitionFault, UnknownLink
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.loop import Loop
-from isthmus.kafka.offsets import LATEST, Committed, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import LATEST, Committed, Partition, list_offsets
 from isthmus.kafka.read import read_to_end
 
 # A slot that has not reported for this long is not running.
@@ -191,8 +193,10 @@ class Observer:
         return self._loop.run(self._read_control)  # type: ignore[no-any-return]
 
     async def _read_control(self) -> Control:
-        committed = await group_offsets(self.target, self._group, [self._status], stable=False)
-        return Control.read(committed.get(self._status))
+        try:
+            return await read_control(self.target, self._link.name)
+        except UnknownLink:
+            return Control()
 
     async def _look(self) -> LinkState:
         link = self._link
@@ -200,7 +204,7 @@ class Observer:
         committed: dict[Partition, Committed] | None = None
         try:
             self._check_reached(self.target)
-            committed = await group_offsets(self.target, self._group, stable=False, timeout=STATE_SECONDS)
+            committed = await committed_of(self.target, self._link, stable=False, complete=False, timeout=STATE_SECONDS)
             claim = Claim.read(committed.get(self._map))
             if claim is not None:
                 try:
@@ -210,9 +214,12 @@ class Observer:
                 self._reports.take(pairs)
             result.state = "never ran"
             self._describe(result, claim, Control.read(committed.get(self._status)))
+            if claim is not None and result.state != "running" and not self._at:
+                # Nobody looks after a link that is off: single partitions may have been forgotten.
+                committed = await committed_of(self.target, self._link, stable=False)
         except (kerrors.KafkaError, OSError) as error:
             result.trouble.append(self.target.explain(error, "reading the link's state").message)
-        except ConnectionFailed as error:
+        except IsthmusError as error:
             result.state = "unknown"
             result.trouble.append(error.message)
         await self._partitions(result, committed)
@@ -224,8 +231,11 @@ class Observer:
         if control.held:
             result.state = "held"
             result.trouble.append(f"held: {control.held}")
-        elif control.paused:
+        elif control.resting:
             result.state = "paused"
+            if control.reset:
+                words = f"a reset is under way, or was killed: give it again, or `isthmus resume {self._link.name}`"
+                result.trouble.append(words)
         if claim is None:
             return
         result.lease, result.host, result.run = claim.number, claim.host, claim.run

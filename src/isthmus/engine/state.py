@@ -6,9 +6,10 @@
       (status topic, 0)            what operators ask of the link (``Control``)
     _isthmus.LINK.map            topic, compacted: source offsets -> destination offsets (offset_map.py)
     _isthmus.LINK.status         topic, compacted: reports of tasks, faults of partitions (report.py)
-    _isthmus.LINK.control        topic, compacted: what the link has set up besides records (control/memory.py)
+    _isthmus.LINK.control        topic, compacted: what the link has set up besides records (control/memory.py); claim and control once more (lines.py)
     _isthmus.LINK.SLOT           transactional ids, one a slot
     _isthmus.LINK.plan           transactional id of whoever plans (pen.py)
+    _isthmus.LINK.steer          transactional id of whoever changes the control line (steer.py)
     _isthmus.sites               topic, compacted, of all links: which clusters sites are and were (identity.py)
 
 Invariants:
@@ -67,6 +68,10 @@ def transactional_ids(link: str, slot: int) -> tuple[str, str]:
 
 def planner_id(link: str) -> str:
     return f"{STATE_PREFIX}{link}.plan"
+
+
+def steering_id(link: str) -> str:
+    return f"{STATE_PREFIX}{link}.steer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +134,8 @@ class Claim:
 @dataclass(frozen=True, slots=True)
 class Control:
     """What operators ask of a running link. ``deal`` counts requests to deal the partitions out anew;
-    ``stop`` names a run that shall end; ``held`` says why recovery has taken the link out of service."""
+    ``stop`` names a run that shall end; ``held`` says why recovery has taken the link out of service; ``reset`` names the
+    command that is setting positions right now."""
 
     paused: bool = False
     rate_limit: int | None = None
@@ -138,17 +144,18 @@ class Control:
     stop: str = ""
     held: str = ""
     version: int = field(default=0, compare=False)
+    reset: str = ""
 
     @property
     def lasting(self) -> dict[str, Any]:
-        """What holds until somebody says otherwise, however long that takes."""
-        names = ("paused", "rate_limit", "rate_overridden", "held")
+        """What holds until somebody says otherwise, however long that takes; and the counter, which must not count backwards."""
+        names = ("paused", "rate_limit", "rate_overridden", "held", "deal", "stop", "reset")
         return {name: getattr(self, name) for name in names}
 
     @property
     def resting(self) -> bool:
         """Whether nothing is to be copied now."""
-        return self.paused or bool(self.held)
+        return self.paused or bool(self.held) or bool(self.reset)
 
     def commit(self) -> Committed:
         body = {
@@ -158,6 +165,7 @@ class Control:
             "deal": self.deal,
             "stop": self.stop,
             "held": self.held,
+            "reset": self.reset,
         }
         return Committed(self.version, json.dumps(body, separators=(",", ":")))
 
@@ -167,7 +175,7 @@ class Control:
             return cls()
         body = _body(committed, "control line")
         places = (body["paused"], body["rate"], body["override"], body["deal"], body["stop"], body.get("held", ""))
-        return cls(*places, committed.offset)
+        return cls(*places, committed.offset, body.get("reset", ""))
 
 
 def _body(committed: Committed, what: str) -> dict[str, Any]:

@@ -288,7 +288,7 @@ class LinkRun:
 
     def _steer(self, **wish: Any) -> None:
         try:
-            self.observer.target.call(lambda: steer(self.observer.target, self.job.link.name, **wish))
+            self.observer.target.call(lambda: steer(self.observer.target, self.job.link, **wish))
         except (kerrors.KafkaError, IsthmusError, OSError):
             pass  # the destination cannot be reached: tasks cannot be told, and will see the next wish
 

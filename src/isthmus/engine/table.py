@@ -1,7 +1,7 @@
 """A small table kept in a compacted topic of ours: keys are text, values are JSON, a tombstone forgets.
 
-Invariant: what ``write_table`` was given is readable by everybody when it returns. Writers of different keys do not disturb
-each other; of two writers of one key, the later one wins.
+Invariant: what ``write_table`` was given is readable by everybody when it returns: also where somebody's transaction stands open before it. Writers of
+different keys do not disturb each other; of two writers of one key, the later one wins.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from isthmus.kafka.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
+from isthmus.kafka.offsets import LATEST, list_offsets
 from isthmus.kafka.produce import Interrupted, Producer, Refused, small_batches
 from isthmus.kafka.read import read_to_end
 
 Table = dict[str, Any]
 AGAIN_SECONDS, FIRST_PAUSE = 15.0, 0.05
+# Whoever left a transaction open is known to be dead by then.
+READABLE_SECONDS = 90.0
 
 
 async def read_table(cluster: Cluster, topic: str) -> Table:
@@ -33,7 +36,7 @@ async def read_table(cluster: Cluster, topic: str) -> Table:
     if error is kerrors.UnknownTopicOrPartitionError:
         return {}
     if error is not None:
-        raise _explained(cluster, error(topic), "READ")
+        raise explained(cluster, error(topic), "READ")
     pairs, _ = await read_to_end(cluster, (topic, 0))
     found: Table = {}
     for key, value in pairs:
@@ -77,7 +80,23 @@ async def _write(cluster: Cluster, topic: str, things: Mapping[str, Any]) -> Non
     try:
         await producer.drain()
     except Refused as refused:
-        raise _explained(cluster, refused.error(refused.words), "WRITE") from None
+        raise explained(cluster, refused.error(refused.words), "WRITE") from None
+    await _readable(cluster, topic, max(sent.base_offset + sent.count for sent in producer.sent))
+
+
+async def _readable(cluster: Cluster, topic: str, end: int) -> None:
+    deadline, pause = time.monotonic() + READABLE_SECONDS, FIRST_PAUSE
+    while True:
+        stable = (await list_offsets(cluster, {(topic, 0): LATEST}))[topic, 0]
+        if isinstance(stable, int) and stable >= end:
+            return
+        if time.monotonic() > deadline:
+            words = (
+                f"{topic}[0] is readable up to offset {stable} and not to {end}: a transaction before that does not end"
+            )
+            raise cluster.explain(kerrors.KafkaTimeoutError(words), f"writing to {topic}")
+        await cluster.loop.sleep(pause)
+        pause = min(1.0, pause * 2)
 
 
 async def ensure_table(cluster: Cluster, topic: str) -> None:
@@ -89,11 +108,11 @@ async def ensure_table(cluster: Cluster, topic: str) -> None:
     outcome = await create_topics(cluster, [NewTopic(topic, 1, factor, state.STATE_TOPIC_CONFIG)])
     for why in outcome.values():
         if why is not None:
-            raise _explained(cluster, why.error(why.words), "CREATE")
+            raise explained(cluster, why.error(why.words), "CREATE")
     await wait_for_topics(cluster, [topic])
 
 
-def _explained(cluster: Cluster, error: Exception, operation: str) -> Exception:
+def explained(cluster: Cluster, error: Exception, operation: str) -> Exception:
     """The error of whoever did this and was refused: it names that right, and no other."""
     if not isinstance(error, kerrors.AuthorizationError):
         return error

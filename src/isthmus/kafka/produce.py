@@ -516,6 +516,12 @@ class Producer:
         By the older protocol, which newer brokers understand too: it can enlist a partition without writing to it. That leaves the epoch as
         it is, and no sequence was used.
         """
+        try:
+            await self._end_orphans(partitions, group, commit)
+        except (kerrors.KafkaError, OSError) as error:
+            raise self._problem_while("ending what was forgotten", error) from None
+
+    async def _end_orphans(self, partitions: Sequence[Partition], group: str, commit: Collection[int]) -> None:
         for writer in self._writers:
             await self._add_partitions(writer, partitions)
             await self._add_group(writer, group)

@@ -13,11 +13,12 @@ import kafka.errors as kerrors
 from isthmus.config import Link
 from isthmus.engine import state
 from isthmus.engine.held import by_source
+from isthmus.engine.lines import committed_of
 from isthmus.engine.report import Reports, partition_of
 from isthmus.engine.state import Claim, Progress
 from isthmus.errors import UnknownLink
 from isthmus.kafka.cluster import Cluster
-from isthmus.kafka.offsets import Partition, group_offsets
+from isthmus.kafka.offsets import Partition
 from isthmus.kafka.read import read_to_end
 
 # What a link remembers of its destination: that it was ever in service in place of the source. What was written there then is its own.
@@ -110,7 +111,7 @@ class Known:
 async def standing(target: Cluster, link: Link) -> Standing:
     """Read it; a link that has never run with this destination is an error."""
     map_key = (state.map_topic(link.name), 0)
-    committed = await group_offsets(target, state.group(link.name), stable=True)
+    committed = await committed_of(target, link)
     claim = Claim.read(committed.get(map_key))
     if claim is None:
         raise UnknownLink(

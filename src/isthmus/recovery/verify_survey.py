@@ -29,6 +29,7 @@ from isthmus.control.topics import Topic, discover
 from isthmus.engine import state
 from isthmus.engine.identity import incarnations, newest
 from isthmus.engine.incarnations import destination_recreated, gone, source_recreated
+from isthmus.engine.lines import committed_of
 from isthmus.engine.offset_map import Chunk, ChunkKey, PartitionMap, build_maps, decode_chunk
 from isthmus.engine.state import Progress
 from isthmus.errors import (
@@ -41,7 +42,7 @@ from isthmus.errors import (
 )
 from isthmus.kafka.admin import TopicConfig, topic_configs
 from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
-from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_offsets
 from isthmus.kafka.read import read_to_end
 from isthmus.recovery.standing import SERVED
 from isthmus.recovery.verify_units import Longs, Pair, clipped, merged, no_runs, no_spans, spans_of
@@ -79,7 +80,7 @@ async def survey(
     topics = await discover(source, link)
     if chosen is not None:
         topics = {name: topics[name] for name in chosen if name in topics}
-    committed = await group_offsets(target, state.group(link.name), stable=True)
+    committed = await committed_of(target, link)
     if not committed:
         raise UnknownLink(f"link {link.name}: site {link.target} holds no state of it; has it ever run?")
     names = sorted({topic.target for topic in topics.values()})

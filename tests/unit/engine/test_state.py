@@ -34,7 +34,7 @@ def test_claim_reads_back():
 
 
 def test_control_reads_back():
-    control = Control(True, 1000, True, 3, "run", 9)
+    control = Control(True, 1000, True, 3, "run", "held", 9, "mark")
     assert Control.read(control.commit()) == control
     assert Control.read(None) == Control()
 
