@@ -287,7 +287,7 @@ def test_cut_in_half(
                 own.append(write(east, topic, "own", {0: 2, 1: 2}))
             tell(telling)
 
-        for _ in range(80):
+        for _ in range(200):
             with contextlib.suppress(Killed):
                 report = failback(setup.config, east.name, told, verify=False)
                 break
