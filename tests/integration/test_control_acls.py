@@ -175,6 +175,22 @@ def test_missing_rights_are_named_exactly_and_all_at_once(
         ]
         grant(west, f"ALLOW WRITE {kind} User:isthmus *")
     answer(setup, "plan", 0)
+    assert "no mistakes" in isthmus(setup, "config", "check", "--live").out
+
+    # A DENY wins over every ALLOW: then that is named, and how to be rid of it.
+    denial = f"DENY WRITE TOPIC:LITERAL:{fresh} User:isthmus *"
+    grant(west, denial)
+    try:
+        told_of = f"remove DENY WRITE on topic {fresh} to User:isthmus: it wins over ALLOW WRITE on topic {fresh} for User:isthmus"
+        assert answer(setup, "plan", 21)["missing_rights"] == [f"site {west.name}: {told_of}"]
+        command = f"--remove --force --deny-principal User:isthmus --operation Write --topic {fresh}"
+        assert command in isthmus(setup, "plan").out
+        live = isthmus(setup, "config", "check", "--live")
+        assert live.code == 3
+        assert told_of in live.err
+        assert command in live.err
+    finally:
+        revoke(west, denial)
     for site in walled:
         deny(site)
 
@@ -218,6 +234,13 @@ def test_topics_that_we_may_not_see(walled: tuple[KafkaSite, KafkaSite], unique_
     assert f"or we may not describe any: grant {' and '.join(needs)}" in change["why"]
     told = isthmus(setup, "config", "check", "--live")
     assert (told.code, "or we may not describe any" in told.err) == (0, True), told
+    words = "the site does not tell whether we have a right: "
+    for right in (
+        f"site {east.name}: {needs[0]}",
+        f"site {west.name}: ALLOW WRITE on transactional-id _isthmus. (prefixed)",
+    ):
+        assert f"{words}{right} for User:isthmus" in told.err
+    assert "warnings" in told.out
 
 
 def test_acls_follow(walled: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.cli import output
 from isthmus.control.change import Change, Diff, Outcome
+from isthmus.control.rights import command_of, without_overruled
 
 if TYPE_CHECKING:
     from isthmus.config import Link
@@ -51,7 +52,7 @@ def summary(changes: Iterable[Change]) -> str:
 
 
 def missing_rights(changes: Iterable[Change | Outcome]) -> list[str]:
-    return sorted({need for change in changes for need in change.needs})
+    return without_overruled(need for change in changes for need in change.needs)
 
 
 def show_plan(link: Link, changes: Sequence[Change], everything: bool) -> None:
@@ -82,6 +83,10 @@ def show_rights(changes: Iterable[Change | Outcome]) -> None:
     needs = missing_rights(changes)
     if needs:
         output.emit("  missing rights; grant:\n" + "\n".join(f"    {need}" for need in needs), json_mode=False)
+        commands = [command for need in needs if (command := command_of(need))]
+        if commands:
+            told = "\n".join(f"    {command}" for command in commands)
+            output.emit(f"  the same with Kafka's own tool:\n{told}", json_mode=False)
 
 
 def show_outcomes(outcomes: Sequence[Outcome]) -> None:

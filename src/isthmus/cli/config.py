@@ -60,7 +60,8 @@ def check(
         output.emit(result, json_mode=True)
         return
     counts = f"{_count(len(loaded.sites), 'site')}, {_count(len(loaded.links), 'link')}"
-    output.emit(f"{config}: no mistakes ({counts}{', asked live' if live else ''})", json_mode=False)
+    but = f", {_count(len(warnings), 'warning')}" if warnings else ""
+    output.emit(f"{config}: no mistakes{but} ({counts}{', asked live' if live else ''})", json_mode=False)
 
 
 @app.command(epilog=examples("isthmus config show", "isthmus config show --json"))

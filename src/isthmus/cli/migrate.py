@@ -37,6 +37,7 @@ def migrate(
     from isthmus.cli.changes import BLOCKED, CHANGES, missing_rights, show_outcomes, show_plan, show_rights
     from isthmus.cli.group_tables import show_left
     from isthmus.cli.run import View, stop_on_signals
+    from isthmus.control.configs import after_cut_over
     from isthmus.control.count import count_link
     from isthmus.control.ends import Ends
     from isthmus.control.groups import Left
@@ -86,10 +87,12 @@ def migrate(
         show_outcomes(moved)
         show_left(left)
     counts = []
-    if count:
-        step("count records on both sides")
-        with Ends.of(loaded, chosen) as ends:
+    with Ends.of(loaded, chosen) as ends:
+        report["after_cut_over"] = ends.loop.run(after_cut_over, ends)
+        if count:
+            step("count records on both sides")
             counts = ends.loop.run(count_link, ends)
+    if count:
         report["counts"] = [each.to_json() for each in counts]
         if not json:
             output.emit([each.to_json() for each in counts], json_mode=False)
@@ -104,6 +107,12 @@ def migrate(
         f"{len(counts)} topics, {total} records counted, {sum(o.done for o in moved)} groups moved, "
         f"{len({group_of(change.name) for change in left})} left; {len(wrong)} counts differ, {len(failed)} changes failed, {len(blocked)} blocked"
     )
+    if report["after_cut_over"]:
+        step(
+            "copies need message.timestamp.type=CreateTime; after the cut-over, when this link runs no more, give topics back what they had:"
+        )
+        for command in report["after_cut_over"]:
+            output.note(f"    {command}")
     if wrong:
         if json:
             raise typer.Exit(DataError.exit_code)

@@ -142,3 +142,23 @@ def why_altered(diffs: Sequence[Diff], want: settings.Wanted, name: str) -> str:
         (gone, f"{name} has no such setting any more"),
     ]
     return "; ".join(f"{', '.join(keys)}: {words}" if several else words for keys, words in reasons if keys)
+
+
+async def after_cut_over(ends: Ends) -> list[str]:
+    """Commands that give topics back their source's ``message.timestamp.type``. As long as the link copies to them they need CreateTime, so it is for
+    whoever ends the link to say when."""
+    topics = {name: topic for name, topic in (await discover(ends.source, ends.link)).items() if not topic.problem}
+    there = await topic_configs(ends.source, sorted(topics))
+    here = await topic_configs(ends.target, sorted(topic.target for topic in topics.values()))
+    commands = []
+    for name, topic in topics.items():
+        source, target = there.get(name), here.get(topic.target)
+        if not isinstance(source, TopicConfig) or not isinstance(target, TopicConfig):
+            continue  # not to be seen, which the plan has told
+        kind = source.values.get(settings.TIMESTAMP_TYPE)
+        if kind and kind != target.values.get(settings.TIMESTAMP_TYPE):
+            commands.append(
+                f"kafka-configs.sh --bootstrap-server {','.join(ends.target.site.bootstrap)} --alter --entity-type topics "
+                f"--entity-name {topic.target} --add-config {settings.TIMESTAMP_TYPE}={kind}"
+            )
+    return commands

@@ -10,6 +10,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from isthmus.config import Link
@@ -18,7 +19,15 @@ from isthmus.config.rename import fill
 from isthmus.config.turned import BACK
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
-from isthmus.control.rights import Right, acl_places, cluster_rights, principal_of, right, topic_rights
+from isthmus.control.rights import (
+    Right,
+    acl_places,
+    cluster_rights,
+    principal_of,
+    right,
+    topic_rights,
+    without_overruled,
+)
 from isthmus.control.topics import Topic, discover
 from isthmus.engine import state
 from isthmus.kafka.acls import Acl, list_acls
@@ -45,7 +54,7 @@ async def whole_list(ends: Ends, told: Iterable[Change | Outcome]) -> list[Chang
         return []
     missing, untold = await lacking(ends)
     doubtful = untold - asked
-    needs = missing | doubtful | asked
+    needs = set(without_overruled(missing | doubtful | asked))
     why = "with these rights, the link has all that it needs"
     if doubtful:
         why += f"; of {len(doubtful)} of the {len(needs)} the sites do not tell whether we have them"
@@ -154,21 +163,37 @@ async def _lacking(cluster: Cluster, needs: Iterable[Need]) -> tuple[set[Right],
         if have is None and acls is not None:
             have = is_granted(acls, need)
         if have is not True:
-            (untold if have is None else missing).add(need.right)
+            denial = None if have is None else denied_by(acls or (), need)
+            lacked = replace(need.right, denied=str(denial)) if denial is not None else need.right
+            (untold if have is None else missing).add(lacked)
     return missing, untold
+
+
+def denied_by(acls: Iterable[Acl], need: Need) -> Acl | None:
+    """The ACL that forbids what is needed, if one does."""
+    for acl in acls:
+        ours = acl.kind == need.right.kind and acl.principal in (need.right.principal, "User:*")
+        if (
+            ours
+            and acl.permission == "DENY"
+            and acl.operation in (need.right.operation, "ALL")
+            and _speaks_of(acl, need)
+        ):
+            return acl
+    return None
 
 
 def is_granted(acls: Iterable[Acl], need: Need) -> bool:
     """Whether these ACLs give a right from wherever we come."""
     enough = {need.right.operation, "ALL", *_CONTAINED.get(need.right.operation, ())}
-    allowed = False
+    allowed, acls = False, list(acls)
+    if denied_by(acls, need) is not None:
+        return False
     for acl in acls:
         if acl.kind != need.right.kind or acl.principal not in (need.right.principal, "User:*"):
             continue
         if not _speaks_of(acl, need):
             continue
-        if acl.permission == "DENY" and acl.operation in (need.right.operation, "ALL"):
-            return False
         allowed |= acl.permission == "ALLOW" and acl.operation in enough and acl.host == "*"
     return allowed
 

@@ -6,6 +6,7 @@ refuses is told when it refuses it. Nothing is tried out to find out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +32,7 @@ TOPICS_A_REQUEST = 1000
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """An ACL that is missing."""
+    """An ACL that is missing; or, where one is ``denied``, one that must go: a DENY wins over every ALLOW."""
 
     site: str
     operation: str
@@ -39,6 +40,7 @@ class Right:
     name: str
     principal: str = ""
     prefixed: bool = False
+    denied: str = ""
 
     @property
     def words(self) -> str:
@@ -52,7 +54,52 @@ class Right:
 
     def __str__(self) -> str:
         whom = f" for {self.principal}" if self.principal else ""
-        return f"site {self.site}: {self.words}{whom}"
+        first = f"remove {self.denied}{_WINS}" if self.denied else ""
+        return f"site {self.site}: {first}{self.words}{whom}"
+
+
+_WINS = ": it wins over "
+_ACL = re.compile(
+    r"site (?P<site>\S+): (?:remove DENY (?P<denied>\w+) on (?P<there>.*?) to (?P<whom>\S+?)(?: from (?P<host>\S+))?: it wins over )?"
+    r"ALLOW (?P<operation>\w+) on (?P<what>.*?)(?: for (?P<principal>.+))?"
+)
+
+
+def without_overruled(needs: Iterable[str]) -> list[str]:
+    """The same without each ALLOW of which another line says that a DENY stands in its way: granting it would not help."""
+    told = set(needs)
+    for need in list(told):
+        first, wins, plain = need.partition(_WINS)
+        if wins:
+            told.discard(f"{first.partition(': ')[0]}: {plain}")
+    return sorted(told)
+
+
+def command_of(need: str) -> str:
+    """The line of Kafka's own tool that does what a right asks for; empty if it asks for something else."""
+    found = _ACL.fullmatch(need)
+    if found is None:
+        return ""
+    tool = f"kafka-acls.sh --bootstrap-server ADDRESS_OF_{found['site']}"
+    if found["denied"]:
+        host = f" --deny-host {found['host']}" if found["host"] else ""
+        who = f"--remove --force --deny-principal {found['whom']}{host}"
+        return f"{tool} {who} --operation {_camel(found['denied'])} {_resource(found['there'])}"
+    who = f"--add --allow-principal {found['principal'] or 'User:NAME'}"
+    return f"{tool} {who} --operation {_camel(found['operation'])} {_resource(found['what'])}"
+
+
+def _camel(operation: str) -> str:
+    return "".join(word.title() for word in operation.split("_"))
+
+
+def _resource(words: str) -> str:
+    kind, _, name = words.partition(" ")
+    if kind in ("the", "cluster"):
+        return "--cluster"
+    prefixed = " --resource-pattern-type prefixed" if name.endswith(" (prefixed)") else ""
+    name = name.removesuffix(" (prefixed)")
+    return f"--{kind} '{name}'{prefixed}" if name == "*" else f"--{kind} {name}{prefixed}"
 
 
 def right(site: Site, operation: str, kind: str, name: str = "", prefixed: bool = False) -> Right:

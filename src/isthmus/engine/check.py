@@ -9,7 +9,10 @@ import kafka.errors as kerrors
 
 from isthmus.config import Config, Link, Site
 from isthmus.config.mistakes import Problem
+from isthmus.control.ends import Ends
+from isthmus.control.needs import lacking
 from isthmus.control.registry import RegistryClient, path
+from isthmus.control.rights import command_of, is_restricted, without_overruled
 from isthmus.control.topics import nothing_found
 from isthmus.engine.plan import discover
 from isthmus.errors import AuthenticationFailed, ConfigError, IsthmusError
@@ -41,6 +44,7 @@ def check_live(config: Config, timeout: float = 10.0, patience: float = 2.0) -> 
                 problems.append(Problem(("sites", name, "cluster_id"), found, "was it rebuilt?"))
         for link in config.links.values():
             problems += _check_link(link, clusters)
+            problems += _check_rights(config, link, clusters)
     finally:
         for cluster in clusters.values():
             cluster.close()
@@ -62,6 +66,32 @@ def _check_registry(site: Site, timeout: float) -> list[Problem]:
         if client is not None:
             client.close()
     return []
+
+
+def _check_rights(config: Config, link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
+    """Rights that the link lacks; of those that a site does not tell, a warning."""
+    at, source, target = ("links", link.name), clusters.get(link.source), clusters.get(link.target)
+    if source is None or target is None or source.cluster_id == target.cluster_id:
+        return []
+    try:
+        guarded = {cluster.site.name for cluster in (source, target) if cluster.call(is_restricted, cluster)}
+        if not guarded:
+            return []
+        with Ends.of(config, link) as ends:
+            missing, untold = ends.loop.run(lacking, ends)
+    except (IsthmusError, kerrors.KafkaError, OSError) as error:
+        told = error.message if isinstance(error, IsthmusError) else str(error) or type(error).__name__
+        return [Problem(at, f"its rights could not be checked: {told}", warning=True, at_key=True)]
+    found = []
+    for site, key in ((link.source, "from"), (link.target, "to")):
+        for needs, words in (
+            (missing, "a right is missing"),
+            (untold, "the site does not tell whether we have a right"),
+        ):
+            here = without_overruled(need for need in needs if site in guarded and need.startswith(f"site {site}: "))
+            doubtful = needs is untold
+            found += [Problem((*at, key), f"{words}: {need}", command_of(need), warning=doubtful) for need in here]
+    return found
 
 
 def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:

@@ -101,14 +101,23 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     """kafka-python's manager with our transports, and a memory for why a connection failed.
 
-    ``plain`` is such a reason that trying again is unlikely to cure: it is told to whoever does not want to wait.
+    ``plain`` is whether each address of the site has failed for a reason that trying again is unlikely to cure: it is told to whoever does
+    not want to wait. One that answers slowly, beside others that are down, is waited for.
     """
 
     last_error: Exception | None = None
-    plain = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._plainly: set[Any] = set()
+
+    @property
+    def plain(self) -> bool:
+        return all(broker.node_id in self._plainly for broker in self.cluster.bootstrap_brokers())
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         sock: socket.socket | None = None
+        self._plainly.discard(node.node_id)
         try:
             sock = await _dial(self._net, node, self.config["socket_options"], timeout_at)
             if self.ssl_enabled:
@@ -120,17 +129,20 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         except Exception as error:
             if sock is not None:
                 sock.close()
-            self.last_error, self.plain = error, isinstance(error, (PlainFailure, ssl.SSLError))
+            self.last_error = error
+            if isinstance(error, (PlainFailure, ssl.SSLError)):
+                self._plainly.add(node.node_id)
             raise kerrors.KafkaConnectionError(f"{node.host}:{node.port}: {error}") from error
         return transport
 
-    def _closed(self, error: Exception, conn: Any, greeted: bool) -> None:
+    def _closed(self, error: Exception, node: Any, conn: Any, greeted: bool) -> None:
         """A broker that closes a new connection without a word mostly expects another protocol."""
         if not hung_up(error):
             return
         missing = "sasl" if greeted and not conn.sasl_enabled else "tls" if not greeted and not self.ssl_enabled else ""
         if missing:
-            self.last_error, self.plain = PlainFailure.expected(missing, greeted), True
+            self.last_error = PlainFailure.expected(missing, greeted)
+            self._plainly.add(node.node_id)
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         connection = super().get_connection(*args, **kwargs)
@@ -142,7 +154,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
         await super()._connect(node, conn, *args, **kwargs)
         if self.cluster.is_bootstrap(node.node_id):  # nothing but the greeting and one question of ours goes over it
             greeted = conn.connected
-            conn.close_future.add_errback(lambda error: self._closed(error, conn, greeted))
+            conn.close_future.add_errback(lambda error: self._closed(error, node, conn, greeted))
         if conn.refusal is not None:
             self.last_error = conn.refusal
             if self.cluster.is_bootstrap(node.node_id):
@@ -243,10 +255,10 @@ class Cluster:
         while True:
             try:
                 bootstrap = self._manager.bootstrap_async(timeout_ms=max(0.0, deadline - time.monotonic()) * 1000)
-                while not bootstrap.is_done and not (self._manager.plain and time.monotonic() >= enough):
+                while patience is not None and not bootstrap.is_done:
+                    if self._manager.plain and time.monotonic() >= enough:
+                        raise kerrors.KafkaTimeoutError("no connection")
                     await self.loop.sleep(FIRST_BACKOFF)
-                if not bootstrap.is_done:
-                    raise kerrors.KafkaTimeoutError("no connection")
                 await bootstrap
                 response = await self.request(
                     ApiVersionsRequest(client_software_name="isthmus", client_software_version=__version__)

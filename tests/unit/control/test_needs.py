@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,8 +14,8 @@ import pytest
 
 from isthmus.config import Link, Sasl, Secret, Site
 from isthmus.control.ends import Ends
-from isthmus.control.needs import Need, _at_source, _at_target, is_granted
-from isthmus.control.rights import right
+from isthmus.control.needs import Need, _at_source, _at_target, denied_by, is_granted
+from isthmus.control.rights import command_of, right, without_overruled
 from isthmus.control.topics import Topic
 from isthmus.kafka.acls import Acl
 from isthmus.kafka.cluster import PartitionInfo, TopicInfo
@@ -142,3 +143,40 @@ def test_a_link_of_ones_own_prefix_is_enough_for_what_is_its_own() -> None:
 def as_acl(text: str) -> Acl:
     permission, operation, resource, principal, host = text.split(" ")
     return Acl(*resource.split(":"), principal, host, operation, permission)
+
+
+def test_a_denial_is_named_and_overrules_the_allowance() -> None:
+    need = Need(right(EAST, "READ", "topic", "orders"), "orders")
+    denial = as_acl("DENY ALL topic:prefixed:o User:* *")
+    assert denied_by([as_acl("ALLOW READ topic:literal:orders User:me *"), denial], need) == denial
+    assert denied_by([as_acl("DENY WRITE topic:literal:orders User:me *")], need) is None
+    lacked = str(replace(need.right, denied=str(denial)))
+    plain = str(need.right)
+    assert lacked == (
+        "site east: remove DENY ALL on topic o (prefixed) to User:*: it wins over ALLOW READ on topic orders for User:me"
+    )
+    other = "site west: ALLOW READ on topic orders for User:me"
+    assert without_overruled([plain, lacked, other]) == [lacked, other]
+
+
+@pytest.mark.parametrize(
+    ("need", "command"),
+    [
+        (
+            "site east: ALLOW DESCRIBE_CONFIGS on topic orders. (prefixed) for User:me",
+            "--add --allow-principal User:me --operation DescribeConfigs --topic orders. --resource-pattern-type prefixed",
+        ),
+        ("site east: ALLOW READ on topic *", "--add --allow-principal User:NAME --operation Read --topic '*'"),
+        (
+            "site east: ALLOW ALTER on the cluster for User:me",
+            "--add --allow-principal User:me --operation Alter --cluster",
+        ),
+        (
+            "site east: remove DENY ALL on topic o (prefixed) to User:*: it wins over ALLOW READ on topic orders for User:me",
+            "--remove --force --deny-principal User:* --operation All --topic o --resource-pattern-type prefixed",
+        ),
+    ],
+)
+def test_rights_as_lines_of_kafkas_own_tool(need: str, command: str) -> None:
+    assert command_of(need) == f"kafka-acls.sh --bootstrap-server ADDRESS_OF_east {command}"
+    assert command_of("something else") == ""

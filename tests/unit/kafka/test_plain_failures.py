@@ -53,3 +53,13 @@ def test_no_such_name() -> None:
 
 def test_a_port_that_hangs_up_before_the_greeting_expects_tls(hangs_up: str) -> None:
     assert "probably expects TLS" in why_not(hangs_up)
+
+
+def test_an_address_that_is_slow_is_waited_for_beside_one_that_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        slow = f"127.0.0.1:{silent.getsockname()[1]}"
+        with Cluster(Site(name="east", bootstrap=["127.0.0.1:1", slow])) as cluster:
+            with pytest.raises(ConnectionFailed):
+                cluster.call(cluster.connect, 3.0, 0.0)
+            client, _ = silent.accept()  # it was tried, though the other had failed plainly
+            client.close()
