@@ -371,7 +371,9 @@ def test_rules_names_and_starts(
     produce(east, topic, messages)
     produce(east, other, messages)
     copy_until_caught_up(setup)
-    assert counts(compare(setup)) == {"compared": 160, "dropped": 40, "before_start": 100}
+    report = compare(setup)
+    assert counts(report) == {"compared": 160, "dropped": 40, "before_start": 100}
+    assert {(each["kind"], each["records"]) for each in report.not_judged} == {("before_start", 50)}
     assert counts(compare(setup, topics=[topic])) == {"compared": 80, "dropped": 20, "before_start": 50}
     assert counts(compare(setup, topics=["/named.*/"], since=middle)) == {"compared": 40, "dropped": 10}
     with pytest.raises(UsageError, match="copies no topic"):
@@ -408,7 +410,11 @@ def test_links_that_write_one_topic_together(east: KafkaSite, west: KafkaSite, u
         copy_until_caught_up(setup, link)
     produce(west, both, [Message(b"at home")])
     for link in (first, second):
-        assert counts(compare(setup, link)) == {"compared": 30, "others": 30, "local": 1}
+        report = compare(setup, link)
+        assert counts(report) == {"compared": 30, "others": 30, "local": 1}
+        (left,) = report.not_judged
+        assert (left["topic"], left["kind"], left["records"]) == (both, "local", 1)
+        assert "nothing is wrong" not in report.verdict
 
 
 def test_ranges_with_a_story(
@@ -430,6 +436,8 @@ def test_ranges_with_a_story(
         report = compare(setup)
         assert counts(report) == {"compared": 36, "missing": 1, "stranded": 3}
         assert at(report, "missing") == [(0, 13, -1)]
+        (left,) = report.not_judged
+        assert (left["kind"], left["first"], left["last"], left["records"]) == ("stranded", 10, 12, 3)
         tell("stranded", None)
         tell("seeded", {"ranges": [[0, 12]]})
         report = compare(setup)

@@ -56,8 +56,9 @@ def verify(
     """Compare both sides of a link, record by record, while records are being written and copied.
 
     It finds what is missing, doubled, out of order, altered, looped or unexpected, and names the first of each. Only reads. Exits
-    with 0 when nothing is wrong, 6 when something is, when a partition could not be compared, or when nothing was compared although records
-    wait to be copied.
+    with 0 when no damage was found, 6 when some was, when a partition could not be compared, or when nothing was compared although records
+    wait to be copied. Records of which only one side has a copy (set aside, written before the link began, or by applications at the
+    destination) are counted and named as not judged.
     """
     moment = _moment(since)
     check_reports(report or [])
@@ -130,5 +131,7 @@ def _show(found: Report) -> None:
                 output.emit(f"    {side + ':':<9} {parts}", json_mode=False)
     for fault in found.faults:
         output.note(f"could not be judged: {fault['message']}")
+    for words in found.not_judged_words:
+        output.note(words)
     for note in found.notes:
         output.note(f"note: {note}")

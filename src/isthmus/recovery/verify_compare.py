@@ -23,6 +23,9 @@ DAMAGE = ("missing", "doubled", "out_of_order", "altered", "looped", "unexpected
 """What should never be; see docs/design.md for each."""
 EXPLAINED = ("expired", "compacted", "dropped", "before_start", "stranded", "others", "local")
 """Records of one side that have a reason to be alone."""
+NOT_JUDGED = {"before_start": "source", "stranded": "source", "local": "destination"}
+"""Of these, nobody can tell whether something is missing, altered or too many among them: there is no other side to compare. By the side that their
+offsets are of. A report names where they are, and never calls them right."""
 CLASSES = ("compared", *DAMAGE, *EXPLAINED)
 
 #: So many of each class are named by each unit.
@@ -76,6 +79,14 @@ class Judgement:
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
     offenders: list[Offender] = field(default_factory=list)
+    not_judged: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last offset of each class that is not judged."""
+
+    def leave(self, kind: str, offsets: Longs) -> None:
+        """Count records that cannot be judged; their offsets ascend."""
+        if len(offsets):
+            self.add(kind, len(offsets))
+            self.not_judged[kind] = (int(offsets[0]), int(offsets[-1]))
 
     def add(self, kind: str, count: int) -> None:
         self.counts[kind] += count
@@ -249,8 +260,8 @@ class _Judge:
         unmapped = ~self.mapped
         if unit.seeded:
             count("unexpected", take(unmapped), "not seeded")
-        count("stranded", take(unmapped & inside(pair.stranded, offset)))
-        count("before_start", take(unmapped & (offset < pair.expected_from)))
+        self.result.leave("stranded", offset[take(unmapped & inside(pair.stranded, offset))])
+        self.result.leave("before_start", offset[take(unmapped & (offset < pair.expected_from))])
         count("missing", take(unmapped), "not copied")
         count("expired", take(self.place < pair.target_start))
         count("missing", take(self.place >= pair.target_end), "beyond the end")
@@ -323,6 +334,6 @@ class _Judge:
             tell("unexpected", "strange header", claimed & ~doubled)
             outside &= ~claimed
         if pair.takes_writes:
-            self.result.add("local", int(np.count_nonzero(outside)))
+            self.result.leave("local", there.offset[outside])
         else:
             tell("unexpected", "no link", outside)

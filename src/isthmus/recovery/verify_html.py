@@ -78,6 +78,10 @@ def page(report: Report) -> str:
             for fault in report.faults
         ]
         body += ["<h2>Could not be judged</h2>", _table(("error", "topic", "partition", "why"), rows)]
+    if report.not_judged:
+        words = "Records of one side only: whether something is missing or too many among them, nobody can tell."
+        places = [f"<li>{escape(each)}</li>" for each in report.not_judged_words]
+        body += ["<h2>Not judged</h2>", f"<p>{words}</p>", "<ul>", *places, "</ul>"]
     if report.notes:
         body += ["<h2>Notes</h2>", "<ul>", *(f"<li>{escape(note)}</li>" for note in report.notes), "</ul>"]
     return (

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from isthmus.recovery.verify_compare import CLASSES, DAMAGE, EXPLAINED, WHY, Offender
+from isthmus.recovery.verify_compare import CLASSES, DAMAGE, EXPLAINED, NOT_JUDGED, WHY, Offender
 from isthmus.recovery.verify_read import Outcome
 from isthmus.recovery.verify_units import Pair
 
@@ -56,6 +56,8 @@ class PartitionReport:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
     source_records: int = 0
     target_records: int = 0
+    not_judged: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last offset of what nobody could judge, by class; ``counts`` has how many there are between."""
 
 
 @dataclass(slots=True)
@@ -105,17 +107,45 @@ class Report:
     def verdict(self) -> str:
         """One sentence."""
         compared = f"{self.totals['compared']} records are the same on both sides"
+        totals = self.totals
+        left = ", ".join(f"{totals[kind]} {words_of(kind)}" for kind in NOT_JUDGED if totals[kind])
+        behind = [f"not judged: {left}"] if left else []
         waiting = f"{self.waiting} record{'s wait' if self.waiting > 1 else ' waits'} to be copied"
+        if self.waiting:
+            behind.append(waiting)
         if self.clean:
-            return f"{compared}; nothing is wrong" + (f" in what was compared; {waiting}" if self.waiting else "")
+            return "; ".join([compared, "no damage found" if behind else "nothing is wrong", *behind])
         if self.unproven and not self.faults:
             return f"nothing was compared: {waiting}"
         wrong = [f"{count} {words_of(kind)}" for kind, count in self.damage.items()]
         if self.faults:
             wrong.append(f"{len(self.faults)} partitions could not be judged")
-        if self.waiting:
-            wrong.append(waiting)
-        return f"{compared}; {', '.join(wrong)}"
+        return "; ".join([compared, ", ".join(wrong), *behind])
+
+    @property
+    def not_judged(self) -> list[dict[str, Any]]:
+        """Where records are that nobody could judge: there is no other side to compare them with."""
+        return [
+            {
+                "topic": part.topic if NOT_JUDGED[kind] == "source" else part.target,
+                "partition": part.partition,
+                "side": NOT_JUDGED[kind],
+                "kind": kind,
+                "first": first,
+                "last": last,
+                "records": part.counts[kind],
+            }
+            for part in self.partitions
+            for kind, (first, last) in sorted(part.not_judged.items())
+        ]
+
+    @property
+    def not_judged_words(self) -> list[str]:
+        return [
+            f"not judged: {each['topic']}[{each['partition']}] {each['side']} offsets {each['first']} to {each['last']}: "
+            f"{each['records']} {words_of(each['kind'])}"
+            for each in self.not_judged
+        ]
 
     def topics(self) -> list[dict[str, Any]]:
         """One row a topic: its counts."""
@@ -148,6 +178,7 @@ class Report:
             "partitions": [asdict(part) for part in self.partitions],
             "offenders": [asdict(found) for found in self.offenders],
             "faults": self.faults,
+            "not_judged": self.not_judged,
             "notes": self.notes,
             "waiting": self.waiting,
         }
@@ -170,15 +201,18 @@ def add_up(report: Report, pairs: list[Pair], outcomes: Iterable[Outcome]) -> li
         part.target_records += outcome.target_records
         for kind, count in outcome.judgement.counts.items():
             part.counts[kind] += count
+        for kind, (first, last) in outcome.judgement.not_judged.items():
+            known = part.not_judged.get(kind, (first, last))
+            part.not_judged[kind] = (min(first, known[0]), max(last, known[1]))
         if outcome.fault is not None:
             report.faults.append(outcome.fault.to_json())
         for offender in outcome.judgement.offenders:
             named[offender.kind].append((pairs[outcome.number], offender))
-    first: list[tuple[Pair, Offender]] = []
+    named_first: list[tuple[Pair, Offender]] = []
     for found in named.values():
         found.sort(key=lambda each: (each[0].topic, each[0].partition, each[1].source, each[1].target))
-        first += found[:SHOWN]
-    return first
+        named_first += found[:SHOWN]
+    return named_first
 
 
 def shown(pair: Pair, offender: Offender) -> Found:

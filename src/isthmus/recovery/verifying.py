@@ -20,7 +20,14 @@ def verify_links(config: Config, links: Sequence[Link], note: Callable[[str], No
         for link in links:
             report = verify(with_links, link.name, spark=spark)
             note(f"link {link.name}: {report.verdict}")
-            found[link.name] = {"verdict": report.verdict, "totals": report.totals, "damage": report.damage}
+            for words in report.not_judged_words:
+                note(f"link {link.name}: {words}")
+            found[link.name] = {
+                "verdict": report.verdict,
+                "totals": report.totals,
+                "damage": report.damage,
+                "not_judged": report.not_judged,
+            }
             if not report.clean:
                 words = "; ".join(each.words for each in report.offenders[:3])
                 raise Damaged(f"link {link.name}: {report.verdict}. {words}")

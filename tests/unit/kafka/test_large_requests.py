@@ -30,7 +30,7 @@ class Stage(Cluster):
         self.requests = 0
         self.weights: list[int] = []
 
-    async def ask_coordinator(self, kind: int, key: str, request: Any, *_: Any) -> Any:
+    async def ask_coordinator(self, kind: int, key: str, request: Any, *_: Any, **__: Any) -> Any:
         asked = request()
         self.requests += 1
         code = self.code if len(asked.encode(version=8)) > self.limit else 0

@@ -178,6 +178,34 @@ def test_stranded_records_are_not_expected(size: int) -> None:
 
 
 @SIZES
+@pytest.mark.parametrize("planted", ["lost", "made up"])
+def test_damage_where_nobody_can_look_is_told_as_not_judged(size: int, planted: str) -> None:
+    """Set aside, before the start, written by applications: what is lost or made up there is never called right."""
+    stranded = pair([(0, 0, 10), (15, 11, 5)], 20, 16, stranded=np.array([[10, 15]]))
+    there = [*TARGET[:10], *(copied(rec, rec.offset - 4) for rec in SOURCE[15:])]
+    here = [rec for rec in SOURCE if planted != "lost" or rec.offset != 12]
+    found = judge_pair(stranded, here, there, size=size)
+    assert (found.counts["stranded"], found.not_judged) == (5 - (planted == "lost"), {"stranded": (10, 14)})
+    late = pair([(10, 11, 10)], 20, 22, expected_from=10)
+    assert judge_pair(late, SOURCE, TARGET[10:], size=size).not_judged == {"before_start": (0, 9)}
+    own = [Rec(place, 5000, b"k", b"at home") for place in (22, 23, 24) if planted != "lost" or place != 23]
+    served = pair(RUNS, 20, 25, takes_writes=True)
+    found = judge_pair(served, SOURCE, [*TARGET, *own], size=size)
+    assert (found.counts["local"], found.not_judged) == (len(own), {"local": (22, 24)})
+    assert judge_pair(KNOWN, SOURCE, TARGET, size=size).not_judged == {}
+
+
+@SIZES
+@pytest.mark.parametrize("known", [{"takes_writes": True}, {"stranded": np.array([[0, 20]])}, {"expected_from": 20}])
+def test_what_the_map_knows_is_judged_whatever_is_told_of_its_range(size: int, known: dict[str, object]) -> None:
+    """A copy that is altered, or gone, in a range with a story."""
+    told = pair(RUNS, 20, 22, **known)
+    there = [rec for rec in changed(13, value=b"other") if rec.offset != 5]
+    found = judge_pair(told, SOURCE, there, size=size)
+    assert counts(found) == {"compared": 18, "altered": 1, "missing": 1}
+
+
+@SIZES
 def test_a_seeded_range(size: int) -> None:
     """Up to 10 the destination was where these came from: headers that links add may be on either side."""
     here = [replace(r, headers=(*r.headers, (ORIGIN.encode(), b"west"))) if r.offset < 5 else r for r in SOURCE]

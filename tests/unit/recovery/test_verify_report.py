@@ -54,6 +54,26 @@ def test_sums_and_verdicts() -> None:
     assert damaged.verdict == "5 records are the same on both sides; 2 missing, 1 out of order"
 
 
+def test_what_nobody_can_judge_is_never_called_right() -> None:
+    first, second = outcome(0, compared=5, local=2), outcome(0, stranded=3, local=1)
+    first.judgement.not_judged = {"local": (20, 22)}
+    second.judgement.not_judged = {"stranded": (10, 12), "local": (7, 7)}
+    found = report(first, second)
+    assert found.clean
+    assert found.verdict == "5 records are the same on both sides; no damage found; not judged: 3 stranded, 3 local"
+    assert found.not_judged_words == [
+        "not judged: t[0] destination offsets 7 to 22: 3 local",
+        "not judged: <b>orders</b>[0] source offsets 10 to 12: 3 stranded",
+    ]
+    assert [(each["kind"], each["records"]) for each in found.to_json()["not_judged"]] == [
+        ("local", 3),
+        ("stranded", 3),
+    ]
+    assert "Not judged" in page(found)
+    found = report(outcome(0, compared=5, missing=1, local=2))
+    assert found.verdict == "5 records are the same on both sides; 1 missing; not judged: 2 local"
+
+
 def test_what_cannot_be_judged_is_not_clean() -> None:
     broken = outcome(0)
     broken.fault = CorruptBatch("checksum", "orders", 0, 5)

@@ -81,6 +81,9 @@ def judge_pair(
         there = [r for r in target if max(unit.target_first, known.target_start) <= r.offset < unit.target_end]
         found = _judge(unit, here, there, link, rules)
         total.offenders += found.offenders
+        for kind, (first, last) in found.not_judged.items():
+            known_first, known_last = total.not_judged.get(kind, (first, last))
+            total.not_judged[kind] = (min(first, known_first), max(last, known_last))
         for kind, count in found.counts.items():
             total.counts[kind] += count
     return total
