@@ -73,17 +73,19 @@ async def to_take(cluster: Cluster, topics: Collection[str]) -> list[Taken]:
     acls = await list_acls(cluster)
     if isinstance(acls, Refusal):
         if acls.error is kerrors.SecurityDisabledError:
-            raise DataError(f"site {site} has no authoriser, so ACLs cannot keep writers away: use hooks.fence")
+            raise DataError(
+                f"site {site} has no authoriser, so ACLs cannot keep writers away: use hooks.fence, or --fence none"
+            )
         raise _refused(cluster, "DESCRIBE", acls)
     ourselves = principal_of(cluster.site)
     if not ourselves:
         raise DataError(
             f"site {site}: who we are there is not known from the configuration (only SASL says it), and we would lock ourselves "
-            "out: use hooks.fence"
+            "out: use hooks.fence, or --fence none"
         )
     if await _open_without_acls(cluster):
         raise DataError(
-            f"site {site} has {OPEN_WITHOUT_ACLS}: without ACLs topics would be open to all; use hooks.fence"
+            f"site {site} has {OPEN_WITHOUT_ACLS}: without ACLs topics would be open to all; use hooks.fence, or --fence none"
         )
     return taken_of(acls, topics, ourselves)
 

@@ -20,6 +20,7 @@ from isthmus.recovery import catching_up
 from isthmus.recovery.allowed import grant_line
 from isthmus.recovery.failover import Emergency
 from isthmus.recovery.journal import Entry
+from isthmus.recovery.reseed import Reseed
 from isthmus.recovery.unfinished import command
 
 CONFIG = """
@@ -113,3 +114,39 @@ def test_a_right_as_a_command(config: Any) -> None:
 )
 def test_the_command_that_goes_on(entry: Entry, words: str) -> None:
     assert command(entry) == words
+
+
+RING = """
+sites:
+  a: {bootstrap: "127.0.0.1:1"}
+  b: {bootstrap: "127.0.0.1:2"}
+  c: {bootstrap: "127.0.0.1:3"}
+links:
+  a-b: {from: a, to: b, topics: ["/.*/"], origin: true, loop: returning}
+  b-c: {from: b, to: c, topics: ["/.*/"], origin: true, loop: returning}
+  c-a: {from: c, to: a, topics: ["/.*/"], origin: true, loop: returning}
+"""
+
+
+def test_links_that_a_rebuilt_ring_holds_are_named_with_the_commands_that_release_them(tmp_path: Path) -> None:
+    path = tmp_path / "isthmus.yaml"
+    path.write_text(RING)
+    notes: list[str] = []
+    released: list[tuple[object, ...]] = []
+    stage = SimpleNamespace(
+        config=load(path),
+        answers=lambda _: True,
+        site=lambda _: None,
+        at=lambda site, doing, work, *_: (
+            {"pay": 1, "orders": 1} if doing == "listing topics" else released.append((site,))
+        ),
+    )
+    entry = Entry("reseed", "a", "b")
+    operation: Any = SimpleNamespace(stage=stage, entry=entry, note=lambda step, words: notes.append(words))
+    reseed = Reseed(operation, "a", "b", wipe=False, seconds=1.0, verify=False)
+    (link,) = reseed._links_elsewhere()
+    words = reseed._cut_elsewhere(link, [])
+    entry.done["cut"] = {"found": {"elsewhere": {link.name: words}}}
+    assert reseed.release()["held"] == {"c-a": words}
+    assert "isthmus reset c-a orders pay --to latest" in notes[-1]
+    assert "isthmus resume c-a --held" in notes[-1]
