@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 import typer
@@ -225,11 +224,8 @@ def test_start_up_is_light(arguments, tmp_path):
         f"heavy = [m for m in {HEAVY!r} if m in sys.modules]\n"
         "sys.exit(f'imported {heavy}' if heavy else code)"
     )
-    started = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    # Some 0.25 s on a quiet machine; the limit only has to catch a heavy import.
-    assert time.monotonic() - started < 3
 
 
 def test_a_closed_pipe_is_no_traceback(tmp_path):
