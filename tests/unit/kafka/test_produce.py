@@ -26,6 +26,7 @@ class Stage:
         self.sent: list[tuple[int, Future]] = []
         self.epoch = 0
         self.asked: list[str] = []
+        self.commit_bytes = 1 << 18
 
     def send(self, request: Any, node: int) -> Future:
         future: Future = Future()
