@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -263,6 +264,10 @@ class Observer:
         """The log ends of all partitions; which of them stay unknown is trouble."""
         wanted = {(name, p): LATEST for name, t in topics.items() for p in t.source.partitions}
         seconds = ENDS_SECONDS if self._ends_known else ENDS_AGAIN_SECONDS
+        if not self._ends_known:
+            # A broker that was away when we connected is not known to us until somebody asks for it.
+            with contextlib.suppress(kerrors.KafkaError, OSError):
+                await self.source.refresh_brokers()
         answers = await list_offsets(self.source, wanted, timeout=seconds)
         missing = {key: why for key, why in answers.items() if not isinstance(why, int)}
         self._ends_known = not missing
