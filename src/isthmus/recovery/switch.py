@@ -219,7 +219,8 @@ class Switch:
 
     def late(self) -> Found:
         """What was written at the old site behind the drain, by partition; only where nothing fenced it."""
-        if self._how != "none":
+        # On the way home, with links both ways, clients of the site that is left may write there again: their records follow.
+        if self._how != "none" or (self.two_way and not self._alone):
             return {"partitions": {}}
         late = self._came_late() if self.two_way else self._stayed_behind()
         return {"partitions": {f"{topic}[{p}]": count for (topic, p), count in sorted(late.items())}}
