@@ -27,7 +27,7 @@ from isthmus.engine.state import Claim, Control, Progress
 from isthmus.engine.table import Table, read_table
 from isthmus.errors import ConfigError
 from isthmus.kafka.cluster import NO_ID, Cluster
-from isthmus.kafka.offsets import LATEST, Committed, Partition, group_offsets, list_offsets
+from isthmus.kafka.offsets import Committed, Partition, group_offsets
 from isthmus.kafka.read import read_to_end
 
 CLAIM, WISHES = "link/claim", "link/wishes"
@@ -69,8 +69,8 @@ async def lines(target: Cluster, link: str, committed: Mapping[Partition, Commit
         return Claim.read(at), Control.read(asked)
     table = await read_table(target, state.control_topic(link))
     claim = Claim.read(at) if at is not None else kept_claim(table)
-    if claim is None and await _has_map(target, link):
-        # Older versions kept the claim in the group alone. Who has a map has run.
+    if claim is None and await read_maps(target, link):
+        # Older versions kept the claim in the group alone. Who has a map has run; a topic that holds only markers is no map.
         claim = Claim(0, "", started=True)
     return claim, Control.read(asked) if asked is not None else kept_control(table)
 
@@ -140,11 +140,3 @@ async def read_maps(target: Cluster, link: str) -> dict[Partition, PartitionMap]
     except kerrors.UnknownTopicOrPartitionError:
         return {}
     return build_maps((key, value) for key, value in pairs if key is not None)
-
-
-async def _has_map(target: Cluster, link: str) -> bool:
-    key = (state.map_topic(link), 0)
-    end = (await list_offsets(target, {key: LATEST}))[key]
-    if isinstance(end, int) or end is kerrors.UnknownTopicOrPartitionError:
-        return isinstance(end, int) and end > 0
-    raise end(f"{key[0]}[0]")
