@@ -21,6 +21,9 @@ from isthmus.kafka.features import unfit
 from isthmus.kafka.loop import Loop
 from isthmus.rules import compile_rules
 
+# Where it is missing, defaults are assumed.
+OPTIONAL = "DESCRIBE_CONFIGS"
+
 
 def check_live(config: Config, timeout: float = 10.0, patience: float = 2.0) -> list[Problem]:
     """What is wrong when the sites are asked."""
@@ -79,6 +82,8 @@ def _check_rights(config: Config, link: Link, clusters: dict[str, Cluster]) -> l
             return []
         with Ends.of(config, link) as ends:
             missing, untold = ends.loop.run(lacking, ends)
+            ends.link = _records_only(link)
+            needed, _ = ends.loop.run(lacking, ends)
     except (IsthmusError, kerrors.KafkaError, OSError) as error:
         told = error.message if isinstance(error, IsthmusError) else str(error) or type(error).__name__
         return [Problem(at, f"its rights could not be checked: {told}", warning=True, at_key=True)]
@@ -89,9 +94,19 @@ def _check_rights(config: Config, link: Link, clusters: dict[str, Cluster]) -> l
             (untold, "the site does not tell whether we have a right"),
         ):
             here = without_overruled(need for need in needs if site in guarded and need.startswith(f"site {site}: "))
-            doubtful = needs is untold
-            found += [Problem((*at, key), f"{words}: {need}", command_of(need), warning=doubtful) for need in here]
+            # Without what is optional, or what only keeps resources in step, records are copied all the same.
+            certain = {need for need in needed if OPTIONAL not in need} if needs is missing else set()
+            found += [
+                Problem((*at, key), f"{words}: {need}", command_of(need), warning=need not in certain) for need in here
+            ]
     return found
+
+
+def _records_only(link: Link) -> Link:
+    """The link without what it keeps in step besides records."""
+    rooms = {name: getattr(link.sync, name) for name in ("configs", "acls", "groups", "schemas")}
+    off = {name: room.model_copy(update={"enabled": False}) for name, room in rooms.items()}
+    return link.model_copy(update={"sync": link.sync.model_copy(update=off)})
 
 
 def _check_link(link: Link, clusters: dict[str, Cluster]) -> list[Problem]:
