@@ -45,8 +45,8 @@ Name = Callable[..., str]
 
 def forget(setup: Setup) -> None:
     """What a broker does after ``offsets.retention.minutes``."""
-    name = group(setup.link)
-    admin(setup.target).delete_consumer_groups([name])[name].result(30)
+    name, client = group(setup.link), admin(setup.target)  # the client must live until it is answered
+    client.delete_consumer_groups([name])[name].result(30)
 
 
 def at(setup: Setup) -> Cluster:
@@ -133,6 +133,31 @@ def test_a_task_whose_claim_was_forgotten_goes_on(east: KafkaSite, west: KafkaSi
         wait_for_records(west, topic, 20)
         wait_for(lambda: len(positions(west, group(setup.link))) == 3, "all to be written again")
     assert compare(east, west, topic) == 20
+
+
+def test_brokers_that_really_forget(east: KafkaSite, make_site: Callable[..., KafkaSite], unique_topic: Name) -> None:
+    """After ``offsets.retention.minutes``: a held link whose run lives stays held, and work comes home over one that nobody runs."""
+    forgetful = make_site(config={"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"})
+    stem = unique_topic("week")
+    living, rested = create_topic(east, f"{stem}-living"), create_topic(east, f"{stem}-rested")
+    held, left = one_link(east, forgetful, [living]), one_link(east, forgetful, [rested], origin=True)
+    for topic in (living, rested):
+        produce(east, topic, numbered(20))
+    copy_until_caught_up(left)
+    assert isthmus(left, "failover", east.name, "--to", forgetful.name, "--emergency", "--json").code == 0
+    with Replicator(held), at(held) as target:
+        wait_for_records(forgetful, living, 20)
+        target.call(hold, target, held.config.links[held.link], "the other site is in service")
+        produce(east, living, numbered(5, 20))
+        produce(forgetful, rested, numbered(5, 20))
+        wait_for(lambda: not positions(forgetful, group(left.link)), "the broker to forget a link", 200, pause=1)
+        # What the living run's link keeps is as old, and was put back.
+        wait_for(lambda: len(positions(forgetful, group(held.link))) == 3, "the living run's lines", 60)
+        assert status(held)["state"] == status(left)["state"] == "held"
+        assert len(read(forgetful, living)[0]) == 20
+    answer = isthmus(left, "failback", east.name, "--json")
+    assert answer.code == 0, answer
+    assert len(read(east, rested)[0]) == len(read(forgetful, rested)[0]) == 25
 
 
 # -- wishes of several at once ---------------------------------------------------------------------------------
