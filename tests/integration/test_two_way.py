@@ -224,7 +224,8 @@ def stand_in_its_commit(setup: Setup, link: str) -> Callable[[], None]:
     topic = state.map_topic(link)
     cluster = Cluster(setup.config.sites[setup.config.links[link].target])
     leaders = Leaders(cluster, [topic])
-    line = ChunkWriter("another", 0, uuid.UUID(int=1), uuid.UUID(int=2)).stage([np.array([[0, 0, 1]], np.int64)], 0, 1)
+    writer = ChunkWriter("another", 0, uuid.UUID(int=1), uuid.UUID(int=2))
+    (line,) = writer.stage([np.array([[0, 0, 1]], np.int64)], 0, 1)
     producer = Producer(cluster, leaders, Signal(cluster.loop), [state.transactional_ids(link, 1)[0]])
 
     async def stand() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from isthmus.config import Link
 from isthmus.engine import state
 from isthmus.engine.held import by_source
-from isthmus.engine.offset_map import ChunkWriter, PartitionMap, build_maps
+from isthmus.engine.offset_map import POSITION, ChunkKey, PartitionMap, build_maps, encode_chunk
 from isthmus.engine.state import Claim, Control, Progress
 from isthmus.engine.table import Table, read_table
 from isthmus.errors import ConfigError
@@ -54,12 +54,11 @@ def kept_control(table: Table) -> Control:
     return replace(Control(), **table.get(WISHES, {}))
 
 
-def empty_chunk(progress: Progress, partition: int) -> tuple[bytes, bytes]:
-    """A record of the map that says where copying goes on, and hides what the map knew from there on: brokers forget progress. The first
-    transaction from there replaces it."""
-    writer = ChunkWriter(progress.source_topic, partition, progress.source_id, progress.target_id)
-    (chunk,) = writer.stage([np.empty((0, 3), np.int64)], progress.offset, progress.offset)
-    return chunk
+def position_record(progress: Progress, partition: int) -> tuple[bytes, bytes]:
+    """A record of the map that says where copying goes on, and nothing else: brokers forget progress. What was copied before stays in the map."""
+    key = ChunkKey(progress.source_topic, partition, progress.source_id, POSITION)
+    nothing = np.empty((0, 3), np.int64)
+    return key.encode(), encode_chunk(nothing, progress.offset, progress.offset, progress.target_id)
 
 
 async def lines(target: Cluster, link: str, committed: Mapping[Partition, Committed]) -> tuple[Claim | None, Control]:

@@ -13,7 +13,9 @@ Invariants:
   stands earlier in the map topic): after a reset to an earlier position, the last copy is the one meant;
 - what one transaction has to say of a partition is one chunk, or, where that would be too large for a record, several that
   ascend and stand in this order: the first hides what the whole would hide, each of the others only what lies behind its predecessor;
-- ``next`` of the newest chunk is the position from which copying goes on: the map alone can restore a link's
+- a *position* (a chunk without runs, under the key ``POSITION``) says where copying goes on and hides nothing: a position may be set, and set
+  back, before a record is copied from there;
+- ``next`` of the newest chunk or position is the position from which copying goes on: the map alone can restore a link's
   progress when the broker has expired it.
 
 Look-up of source offset o: the run that holds o gives its exact target; where o fell in a hole (compacted,
@@ -41,6 +43,8 @@ _FORMAT = 1
 # A chunk is rewritten by each transaction until it has this many runs: bounds both what a transaction writes
 # for the map (about 200 bytes a partition) and what compaction leaves (some 3 bytes a run).
 CHUNK_RUNS = 64
+# Stands for the first offset in the key of a position: a partition has one of them at most.
+POSITION = -1
 # A chunk is one record; larger ones are cut, so that any topic takes them.
 CHUNK_BYTES = 32 << 10
 
@@ -228,7 +232,7 @@ def build_maps(
         for _, key, chunk in found:
             if key.source_id != source_id:
                 continue  # an earlier incarnation of the source topic: its offsets mean other records
-            while parts and parts[-1][-1, 0] + parts[-1][-1, 2] > chunk.first:
+            while key.first != POSITION and parts and parts[-1][-1, 0] + parts[-1][-1, 2] > chunk.first:
                 kept = _before(parts.pop(), chunk.first)
                 if len(kept):
                     parts.append(kept)

@@ -33,7 +33,7 @@ from isthmus.engine.identity import recognise
 from isthmus.engine.incarnations import gone, source_unreadable, without_progress
 from isthmus.engine.job import Job
 from isthmus.engine.lease import Assignment, Lease
-from isthmus.engine.lines import empty_chunk, forgotten_progress, lines, read_maps
+from isthmus.engine.lines import forgotten_progress, lines, position_record, read_maps
 from isthmus.engine.offset_map import PartitionMap
 from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.report import (
@@ -533,7 +533,7 @@ def _is_due(last: float) -> bool:
 
 
 def _positions(progress: Mapping[Partition, Progress]) -> list[tuple[bytes, bytes | None]]:
-    return [empty_chunk(each, partition) for (_, partition), each in progress.items()]
+    return [position_record(each, partition) for (_, partition), each in progress.items()]
 
 
 def check_identity(job: Job, source: Cluster, target: Cluster) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.lines import empty_chunk
+from isthmus.engine.lines import position_record
 from isthmus.engine.offset_map import ChunkKey, ChunkWriter, Runs
 from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.plan import ensure_state_topics
@@ -35,7 +35,7 @@ async def set_positions(
     given = list(chunks)
     known = {(key.topic, key.partition) for key in (ChunkKey.decode(raw) for raw, _ in given)}
     records: list[tuple[bytes, bytes | None]] = [*given]
-    records += [empty_chunk(each, p) for (_, p), each in positions.items() if (each.source_topic, p) not in known]
+    records += [position_record(each, p) for (_, p), each in positions.items() if (each.source_topic, p) not in known]
 
     async def write(pen: Pen, claim: Claim | None, committed: dict[Partition, Committed]) -> None:
         old = claim or Claim(0, "positions")

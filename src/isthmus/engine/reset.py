@@ -17,7 +17,7 @@ from typing import Literal
 from isthmus.config import Link
 from isthmus.engine import state
 from isthmus.engine.hold import LETTING_GO_SECONDS
-from isthmus.engine.lines import empty_chunk, forgotten_progress
+from isthmus.engine.lines import forgotten_progress, position_record
 from isthmus.engine.pen import Pen, with_pen
 from isthmus.engine.plan import Topic, discover
 from isthmus.engine.report import FaultReport
@@ -105,7 +105,7 @@ async def _move(
             old = Progress.read(committed[key]) if key in committed else None
             now = Progress(offsets[name, p], name, source.cluster_id, topics[name].source.id, there_id)
             write[key] = now.commit()
-            chunks.append(empty_chunk(now, p))
+            chunks.append(position_record(now, p))
             moved.append(Moved(name, p, old.offset if old else None, now.offset))
         if claim is not None:
             # Who sets positions by hand means the clusters that there are now; partitions that are not set tell by their topics' ids.

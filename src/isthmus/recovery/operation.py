@@ -103,8 +103,13 @@ class Operation:
             (found for name, found in self._found() if name.endswith("fence") and found.get("how") != "none"), None
         )
         if fence is not None or step.name.endswith("fence"):
-            words += f". Until then a fence keeps writers away from {self.entry.to if self.entry.kind == 'failback' else self.entry.site}"
+            words += f". Until then a fence keeps writers away from {self._left}"
         return Interrupted(words)
+
+    @property
+    def _left(self) -> str:
+        """The site that work leaves, which is the one that is fenced."""
+        return self.entry.to if self.entry.kind == "failback" else self.entry.site
 
     def _found(self) -> list[tuple[str, Found]]:
         return [(name, done["found"]) for name, done in self.entry.done.items()]
@@ -123,7 +128,7 @@ class Operation:
         self.stage.run(self.journal.write)
         pair = (self.entry.site, self.entry.to)
         tables = {n: self.stage.at(n, "reading fences", read_table, SITES_TOPIC) for n in pair if self.stage.answers(n)}
-        fenced = [site for site in fences(tables) if site in pair]
+        fenced = [site for site in fences(tables) if site == self._left]
         for site in fenced:
             self.note(
                 "", f"{site} stays fenced: nobody but Isthmus may write there. `isthmus unfence {site}` lifts that"

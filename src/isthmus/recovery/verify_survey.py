@@ -30,7 +30,7 @@ from isthmus.engine import state
 from isthmus.engine.identity import incarnations, newest
 from isthmus.engine.incarnations import destination_recreated, gone, source_recreated
 from isthmus.engine.lines import committed_of
-from isthmus.engine.offset_map import Chunk, ChunkKey, PartitionMap, build_maps, decode_chunk
+from isthmus.engine.offset_map import POSITION, Chunk, ChunkKey, PartitionMap, build_maps, decode_chunk
 from isthmus.engine.state import Progress
 from isthmus.errors import (
     DataError,
@@ -405,7 +405,8 @@ class _Reader:
         )
         if from_the_first and len(mine) == len(fitting) and key not in self._moved:
             return 0
-        return min((c.key.first for c in fitting), default=watermark)
+        firsts = [c.key.first for c in fitting if c.key.first != POSITION]
+        return min(firsts or [decode_chunk(c.value).first for c in fitting], default=watermark)
 
 
 def _check_ascending(mapped: PartitionMap, where: str, link: str) -> None:

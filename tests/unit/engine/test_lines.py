@@ -11,10 +11,10 @@ from isthmus.engine.lines import (
     CLAIM,
     WISHES,
     claim_record,
-    empty_chunk,
     from_map,
     kept_claim,
     kept_control,
+    position_record,
     wishes_record,
 )
 from isthmus.engine.offset_map import build_maps
@@ -46,7 +46,7 @@ def test_wishes_of_the_version_before_are_read() -> None:
 def test_the_map_alone_tells_where_each_partition_goes_on() -> None:
     one = Progress(20, "t1", "a", uuid.uuid4(), uuid.uuid4())
     two, other = replace(one, offset=0, source_topic="t2"), replace(one, source_topic="elsewhere")
-    maps = build_maps([empty_chunk(one, 0), empty_chunk(two, 3), empty_chunk(other, 0)])
+    maps = build_maps([position_record(one, 0), position_record(two, 3), position_record(other, 0)])
     claim = Claim(1, "run", source_cluster="a")
     assert from_map(LINK, claim, {}, maps) == {("copy.t1", 0): one, ("copy.t2", 3): two}
     # What the group knows, under whatever name, wins.
