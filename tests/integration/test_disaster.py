@@ -317,6 +317,15 @@ def test_killed_for_real(world: World, rng: random.Random) -> None:
         "--config",
         str(world.setup.path),
     ]
+
+    def unfinished() -> bool:
+        return any(row["unfinished"] for row in world.done("sites", "list"))
+
+    # Once when it has surely begun, then at any moment.
+    first = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: unfinished() or first.poll() is not None, "the operation to begin", 90)
+    first.kill()
+    first.wait()
     for _ in range(20):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         with contextlib.suppress(subprocess.TimeoutExpired):
