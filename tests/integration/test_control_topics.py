@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from links import (
     Message,
     Setup,
@@ -28,6 +28,7 @@ from links import (
     topics_of,
 )
 
+import isthmus.control.topics as control_topics
 from isthmus.control.ends import Ends
 from isthmus.control.resources import apply_link, refuse_clashes
 from isthmus.control.topics import Topics
@@ -127,6 +128,25 @@ def test_plan_apply_and_nothing_left(east: KafkaSite, west: KafkaSite, unique_to
     assert config["message.timestamp.type"] == "CreateTime"
     assert set(actions(setup, 0).values()) == {"keep"}
     assert apply(setup) == []
+
+
+def test_a_topic_that_grows_while_a_plan_is_made_is_not_blocked(
+    east: KafkaSite, west: KafkaSite, unique_topic: Name, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic(east, unique_topic("grown"), 6)
+    create_topic(west, topic, 2)
+    setup = one_link(east, west, [topic], sync=ALONE)
+    ask, client = control_topics.create_partitions, admin(west)
+
+    async def too_late(*given: Any, **how: Any) -> Any:
+        if partitions_of(west, topic) == 2:
+            client.create_partitions([NewPartitions(topic, 6)])[topic].result(30)
+        return await ask(*given, **how)
+
+    monkeypatch.setattr(control_topics, "create_partitions", too_late)
+    said, outcomes = apply_link(setup.config, setup.config.links[setup.link])
+    assert {change.name: change.action for change in said if change.resource == "topics"} == {topic: "keep"}
+    assert all(outcome.done for outcome in outcomes)
 
 
 def test_a_link_that_finds_no_topic_is_no_success(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:

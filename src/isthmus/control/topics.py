@@ -196,7 +196,7 @@ class Topics:
             and not t.problem
             and len(info.partitions) < len(t.source.partitions)
         }
-        growth = await create_partitions(target, small, validate_only=True) if small else {}
+        growth = await _would_grow(target, small, here) if small else {}
         for name, topic in topics.items():
             change = (
                 _gone(link, name, topic)
@@ -298,12 +298,9 @@ class Topics:
         growths = {c.name: c for c in changes if c.action == "grow"}
         refused = await create(ends.target, ends.link, [c.order for c in creations.values()])
         if growths:
-            grown = await create_partitions(ends.target, {name: c.order for name, c in growths.items()})
-            # Somebody may have grown it meanwhile, to as many or more.
-            doubtful = [name for name, why in grown.items() if why and why.error is kerrors.InvalidPartitionsError]
-            for name in await _as_large(ends.target, {name: growths[name].order for name in doubtful}):
-                grown[name] = None
-            refused |= grown
+            wanted = {name: change.order for name, change in growths.items()}
+            grown = await create_partitions(ends.target, wanted)
+            refused |= grown | dict.fromkeys(await _grown_by_others(ends.target, wanted, grown))
         fresh = [name for name, why in refused.items() if why is None]
         if fresh:
             await wait_for_topics(ends.target, fresh, timeout=120)
@@ -315,14 +312,27 @@ class Topics:
         ]
 
 
-async def _as_large(target: Cluster, wanted: Mapping[str, int]) -> set[str]:
-    """Which of these topics have so many partitions, as brokers see it. They hear of it a moment after the controller knows."""
-    found: set[str] = set()
+async def _would_grow(target: Cluster, wanted: Mapping[str, int], here: Metadata) -> dict[str, Refusal | None]:
+    """What the site would say to so many partitions. What somebody else has grown since ``here`` was asked is put right there."""
+    answers = await create_partitions(target, wanted, validate_only=True)
+    here.topics.update(await _grown_by_others(target, wanted, answers))
+    return answers
+
+
+async def _grown_by_others(
+    target: Cluster, wanted: Mapping[str, int], answers: Mapping[str, Refusal | None]
+) -> dict[str, TopicInfo]:
+    """Which topics were refused to grow because somebody was first: they have as many partitions by now, as brokers see it.
+    Brokers hear of it a moment after the controller knows."""
+    wanted = {
+        name: wanted[name] for name, why in answers.items() if why and why.error is kerrors.InvalidPartitionsError
+    }
+    found: dict[str, TopicInfo] = {}
     deadline = time.monotonic() + HEARSAY_SECONDS
     while wanted:
         for name, info in (await target.metadata(sorted(wanted))).topics.items():
             if info.error is None and len(info.partitions) >= wanted[name]:
-                found.add(name)
+                found[name] = info
         if len(found) == len(wanted) or time.monotonic() > deadline:
             break
         await target.loop.sleep(0.05)
