@@ -58,6 +58,7 @@ SECTIONS = {
     "SyncAcls": ("ACLs", "links.NAME.sync.acls"),
     "SyncSchemas": ("Schemas", "links.NAME.sync.schemas"),
     "Metrics": ("Metrics", "metrics"),
+    "State": ("State", "state"),
 }
 
 

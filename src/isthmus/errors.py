@@ -12,6 +12,7 @@
     │   ├── ClusterChanged                   a site is not the cluster it was
     │   ├── SameCluster                      both ends of a link are one cluster
     │   ├── UnknownLink                      the destination has never heard of this link
+    │   ├── BadState                         what we keep at a site cannot be read there, or is not signed
     │   ├── Damaged                          a comparison found that the two sides differ
     │   └── PartitionFault                   one partition stopped; the others go on
     │       ├── SourceDeleted                the source topic is gone
@@ -142,6 +143,14 @@ class SameCluster(DataError):
 
 class UnknownLink(DataError):
     """The destination holds no state of this link."""
+
+
+class BadState(DataError):
+    """A record of a state topic cannot be read, or was not written by us; ``key`` and ``offset`` say which."""
+
+    def __init__(self, message: str, site: str = "", topic: str = "", key: str = "", offset: int = -1) -> None:
+        super().__init__(message, site=site, topic=topic, key=key, offset=offset)
+        self.site, self.topic, self.key, self.offset = site, topic, key, offset
 
 
 class Damaged(DataError):

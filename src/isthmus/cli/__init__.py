@@ -65,6 +65,7 @@ _VERBS = {
     "drill": _Verb("isthmus.cli.drill", "Rehearse the emergency, and report how it went."),
     "unfence": _Verb("isthmus.cli.unfence", "Let writers in again at a site that an operation has fenced."),
     "sites": _Verb("isthmus.cli.sites", "Show which clusters the sites are and were."),
+    "state": _Verb("isthmus.cli.state", "Show, sign and mend what Isthmus keeps at the sites."),
     "sandbox": _Verb("isthmus.cli.sandbox", "Run real brokers on this machine, to try things out."),
     "version": _Verb("isthmus.cli.version", "Show versions of Isthmus and what it runs on."),
 }

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from isthmus.cli import DEFAULT_CONFIG, ConfigOption, JsonOption, examples, output
 from isthmus.config import Config, load
 from isthmus.errors import ConnectionFailed, DataError, IsthmusError
+
+if TYPE_CHECKING:
+    from isthmus.engine.table import Table
 
 app = typer.Typer(no_args_is_help=True)
 REACH_SECONDS = 5.0
@@ -23,12 +26,12 @@ class _Seen:
     tables: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     roles: dict[str, tuple[float, str]] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
-    whole: dict[str, dict[str, Any]] = field(default_factory=dict)
+    whole: dict[str, Table] = field(default_factory=dict)
 
 
 def _look(config: Config) -> _Seen:
     from isthmus.cli.connect import connected
-    from isthmus.engine.identity import of_table, sites_table
+    from isthmus.engine.identity import KIND, ids_of, sites_table
     from isthmus.recovery.roles import roles_in
 
     seen = _Seen()
@@ -37,7 +40,7 @@ def _look(config: Config) -> _Seen:
             with connected(site, timeout=REACH_SECONDS) as (cluster,):
                 seen.ids[name] = cluster.cluster_id
                 table = cluster.call(sites_table, cluster)
-                seen.tables[name] = of_table(table)
+                seen.tables[name] = table.sorted_out(KIND, ids_of)[0]
                 seen.whole[name] = table
                 # Who was away when roles changed remembers older ones.
                 for told, role in roles_in(table).items():

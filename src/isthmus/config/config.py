@@ -20,6 +20,7 @@ from isthmus.config.mistakes import Problem, did_you_mean, several
 from isthmus.config.rename import fill
 from isthmus.config.site import Site
 from isthmus.config.spark import SparkOptions
+from isthmus.config.state import State
 from isthmus.config.ways import check_ways
 from isthmus.errors import UsageError
 
@@ -44,6 +45,10 @@ class Config(Model):
     )
     metrics: Metrics | None = Field(
         default=None, description="Where `isthmus run` serves metrics. Left out means nowhere."
+    )
+    state: State | None = Field(
+        default=None,
+        description="The secret that signs what Isthmus keeps at the sites. Left out means that it is not signed.",
     )
 
     def site(self, name: str) -> Site:
@@ -75,6 +80,9 @@ class Config(Model):
         for name, link in self.links.items():
             # A link may come from code, and belong to another file too: it is not changed.
             self.links[name] = link.model_copy(update={"topics": link.topics.refusing(copies_of(link.__dict__, ways))})
+        if self.state is not None:
+            for name, site in self.sites.items():
+                self.sites[name] = site.signed_by(self.state)
         return self
 
 

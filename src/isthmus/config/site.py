@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, model_validator
 
 from isthmus.config.base import Model
 from isthmus.config.hooks import Hooks
@@ -18,6 +18,7 @@ from isthmus.config.names import Name
 from isthmus.config.quantities import Duration, Switch
 from isthmus.config.registry import Registry
 from isthmus.config.secret import Secret
+from isthmus.config.state import State
 from isthmus.config.tls import Tls, tls_input
 
 _ADDRESS = re.compile(r"(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(?P<port>[0-9]{1,5})")
@@ -109,3 +110,14 @@ class Site(Model):
         default=None,
         description="Commands of your own that fence the site in a failover, instead of its ACLs. Left out means none.",
     )
+    _signing: State | None = PrivateAttr(default=None)
+
+    @property
+    def signing(self) -> State | None:
+        """What signs the state that is kept here: the same for all sites (``state``), and with each of them wherever it goes."""
+        return self._signing
+
+    def signed_by(self, signing: State) -> Site:
+        site = self.model_copy()
+        site._signing = signing
+        return site

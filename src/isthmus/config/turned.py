@@ -54,6 +54,14 @@ def turned(link: Link, suffix: str, **changes: Any) -> Turned:
     return Turned.model_construct(**{**link.__dict__, **update})
 
 
+def could_make(link: Link, name: str) -> bool:
+    """Whether a link can have a topic of this name at its destination, as far as the configuration tells."""
+    if isinstance(link, Turned):
+        return link.undo.topics.matches(name)
+    match = re.fullmatch(_expression(link), name)
+    return match is not None and link.topics.matches(match[1] if match.groups() else link.topics.include[0])
+
+
 def _expression(link: Link) -> str:
     """Matches the names that a link makes; its group is the topic at the source."""
     made = fill(link.rename, topic=_MARK, source=link.source, target=link.target, link=link.name)

@@ -13,15 +13,18 @@ Invariants:
 from __future__ import annotations
 
 import json
+import shlex
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from itertools import islice, takewhile
 
 import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.config.names import is_internal
 from isthmus.config.rename import fill
+from isthmus.config.turned import could_make
 from isthmus.control import memory
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends
@@ -70,7 +73,13 @@ class Acls:
                 changes.append(Change(self.name, "*", "blocked", why))
             return [*changes, *await self._users(ends)]
         existing = set(here)
-        ours, held = ({acl_of(name) for name in memory.of_kind(recalled, kind)} for kind in (ACL, STAGED))
+        names = (await ends.target.metadata(None)).topics
+        ours, held, odd = set[Acl](), set[Acl](), list[Change]()
+        for kind, known in ((ACL, ours), (STAGED, held)):
+            good, bad = remembered_acls(link, recalled, kind, names)
+            known.update(good)
+            odd += bad
+        changes += odd
         changes += [
             Change(self.name, str(acl), "keep" if acl in existing else "create", why, order=acl)
             for acl, why in sorted(grant.items())
@@ -125,7 +134,7 @@ class Acls:
         held = [c for c in changes if c.action == "stage" and c.to_do]
         let_go = [c for c in changes if c.action == "delete" and isinstance(c.order, NotStagedAnyMore)]
         link = ends.link.name
-        things: memory.Memory = {(ACL, key_of(c.order)): {} for c in created}
+        things: memory.Things = {(ACL, key_of(c.order)): {} for c in created}
         things |= {(STAGED, key_of(c.order)): {} for c in held} | {(STAGED, key_of(c.order.acl)): None for c in let_go}
         await memory.remember(ends.target, link, things)
         refused = await create_acls(ends.target, [c.order for c in created])
@@ -223,8 +232,41 @@ def key_of(acl: Acl) -> str:
     return json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
 
 
-def acl_of(key: str) -> Acl:
-    return Acl(*json.loads(key))
+def acl_of(key: str, _: object = None) -> Acl:
+    return Acl.read(json.loads(key))
+
+
+def remembered_acls(
+    link: Link, recalled: memory.Memory, kind: str, topics: Collection[str]
+) -> tuple[set[Acl], list[Change]]:
+    """The ACLs that the link remembers, and what stands there besides: nothing is ever done that this link could not have come to remember.
+
+    ``topics`` are those of the destination.
+    """
+    found, bad = memory.sorted_out(recalled, kind, acl_of)
+    changes = [Change(Acls.name, error.key, "blocked", error.message) for error in bad.values()]
+    good, topics = set[Acl](), sorted(topics)
+    for name, acl in found.items():
+        if could_copy(link, acl, topics):
+            good.add(acl)
+            continue
+        where = f"isthmus state forget {link.target} {recalled.table.topic} {shlex.quote(f'{kind}/{name}')}"
+        why = f"is remembered, but is none that this link makes: somebody else wrote it, or the link was another one. `{where}` takes it away"
+        changes.append(Change(Acls.name, str(acl), "blocked", why))
+    return good, changes
+
+
+def could_copy(link: Link, acl: Acl, topics: Sequence[str]) -> bool:
+    """Whether the link can have made this ACL of one at its source; ``topics`` are those of the destination, sorted."""
+    if acl.kind not in link.sync.acls.kinds or is_internal(acl.name):
+        return False
+    if acl.kind != "topic":
+        return True
+    if acl.pattern == "literal":
+        return could_make(link, acl.name) if acl.name != "*" else link.rename == "{topic}"
+    first = bisect_left(topics, acl.name)
+    covered = takewhile(lambda name: name.startswith(acl.name), islice(topics, first, None))
+    return any(could_make(link, name) for name in covered)
 
 
 def unreadable(cluster: Cluster, why: Refusal) -> Change:

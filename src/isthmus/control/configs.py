@@ -36,7 +36,7 @@ class Configs:
             return changes
         wanted = await topic_configs(source, sorted(there))
         found = await topic_configs(target, sorted(t.target for t in there.values()), with_defaults=True)
-        ours = memory.of_kind(await memory.recall(target, link.name), "config")
+        ours = memory.of_kind(await memory.recall(target, link.name), "config", settings.remembered)
         for name, topic in there.items():
             changes += self._compare(
                 ends, name, topic, infos[topic.target], wanted[name], found[topic.target], ours.get(topic.target, {})

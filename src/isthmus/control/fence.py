@@ -22,6 +22,7 @@ from typing import Any
 import kafka.errors as kerrors
 from kafka.protocol.admin import DescribeConfigsRequest
 
+from isthmus.config.names import is_internal
 from isthmus.control.rights import principal_of, right
 from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import read_table, write_table
@@ -50,8 +51,18 @@ class Taken:
         return {"acl": list(astuple(self.acl)), "given": [list(astuple(each)) for each in self.given]}
 
     @classmethod
-    def read(cls, value: dict[str, Any]) -> Taken:
-        return cls(Acl(*value["acl"]), tuple(Acl(*each) for each in value["given"]))
+    def read(cls, name: str, value: Any) -> Taken:
+        """What stands in a table, if a fence can have taken and given it: nothing else is ever given back or taken away."""
+        acl, given = Acl.read(value["acl"]), tuple(Acl.read(each) for each in value["given"])
+        if acl.kind != "topic" or is_internal(acl.name) or standby_right(acl) == acl or name != _name(acl):
+            raise ValueError(f"a fence takes no such ACL: {acl}")
+        for each in given:
+            ours = acl.principal == EVERYBODY and each == Acl(
+                "topic", "literal", each.name, each.principal, "*", "WRITE", "ALLOW"
+            )
+            if each != standby_right(acl) and not (ours and each.principal != EVERYBODY and _touched(acl, [each.name])):
+                raise ValueError(f"a fence gives no such ACL: {each}")
+        return cls(acl, given)
 
 
 def standby_right(acl: Acl) -> Acl | None:
@@ -64,7 +75,7 @@ def standby_right(acl: Acl) -> Acl | None:
 async def fenced(cluster: Cluster) -> list[Taken]:
     """What is taken from a site at present, as far as it was written down."""
     table = await read_table(cluster, SITES_TOPIC)
-    return sorted(Taken.read(value) for key, value in table.items() if key.startswith(KEY))
+    return sorted(table.kind(KEY, Taken.read).values())
 
 
 async def to_take(cluster: Cluster, topics: Collection[str]) -> list[Taken]:
@@ -154,7 +165,11 @@ def as_if_not_fenced(acls: Iterable[Acl], taken: Iterable[Taken]) -> set[Acl]:
 
 
 def _key(acl: Acl) -> str:
-    return KEY + json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
+    return KEY + _name(acl)
+
+
+def _name(acl: Acl) -> str:
+    return json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
 
 
 def _check(cluster: Cluster, outcome: dict[Acl, Refusal | None]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from isthmus.config import Link
 from isthmus.control import memory
-from isthmus.control.acls import ACL, PROMOTED, STAGED, acl_of, key_of, outcome_of_acl, unreadable, until_heard
+from isthmus.control.acls import ACL, PROMOTED, STAGED, key_of, outcome_of_acl, remembered_acls, unreadable, until_heard
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.fence import standby_right
 from isthmus.control.registry import RegistryClient, path
@@ -31,30 +31,28 @@ WRITABLE, STANDBY = "READWRITE", "READONLY"
 async def plan_promotion(target: Cluster, link: Link) -> list[Change]:
     """What promoting would change; changes nothing."""
     known = await memory.recall(target, link.name)
-    staged = [acl_of(name) for name in memory.of_kind(known, STAGED)]
-    changes: list[Change] = []
+    staged, changes = remembered_acls(link, known, STAGED, (await target.metadata(None)).topics)
     if staged:
         here = await list_acls(target)
         if isinstance(here, Refusal):
             changes.append(unreadable(target, here))
         else:
             why = "it was staged for this"
-            changes += [Change("acls", str(a), "create", why, order=a) for a in sorted(set(staged) - set(here))]
+            changes += [Change("acls", str(a), "create", why, order=a) for a in sorted(staged - set(here))]
     return changes + await _mode_change(target, link, WRITABLE, "everybody may register schemas")
 
 
 async def plan_demotion(target: Cluster, link: Link) -> list[Change]:
     """What making it a standby again would change; changes nothing."""
     known = await memory.recall(target, link.name)
-    ours = {acl_of(name) for name in memory.of_kind(known, ACL)}
+    ours, changes = remembered_acls(link, known, ACL, (await target.metadata(None)).topics)
     writers = {acl for acl in ours if standby_right(acl) != acl}
-    changes: list[Change] = []
     if writers:
         here = await list_acls(target)
         if isinstance(here, Refusal):
-            return [unreadable(target, here)]
+            return [*changes, unreadable(target, here)]
         left = {right for acl in writers & set(here) if (right := standby_right(acl)) is not None} - set(here)
-        changes = [Change("acls", str(a), "create", "a standby gives READ for ALL", order=a) for a in sorted(left)]
+        changes += [Change("acls", str(a), "create", "a standby gives READ for ALL", order=a) for a in sorted(left)]
         why = "a standby lets nobody write; staged for the next promotion"
         changes += [Change("acls", str(a), "delete", why, order=a) for a in sorted(writers & set(here))]
     if link.sync.schemas.standby:
@@ -75,7 +73,7 @@ async def demote(target: Cluster, link: Link) -> list[Outcome]:
     changes = await plan_demotion(target, link)
     created = [change.order for change in changes if change.action == "create"]
     staged = [change.order for change in changes if change.action == "delete"]
-    things: memory.Memory = {PROMOTED: None}
+    things: memory.Things = {PROMOTED: None}
     things |= {(ACL, key_of(acl)): {} for acl in created} | {(STAGED, key_of(acl)): {} for acl in staged}
     await memory.remember(target, link.name, things)
     outcomes = await _carry_out(target, link, changes)

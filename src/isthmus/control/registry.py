@@ -14,6 +14,7 @@ import base64
 import http.client
 import json
 import random
+import re
 import ssl
 import threading
 import time
@@ -41,6 +42,7 @@ _PASSING = (OSError, http.client.HTTPException)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_SETTING = re.compile("[A-Z_]{0,40}")
 
 
 def path(*parts: str | int, **query: Any) -> str:
@@ -48,6 +50,13 @@ def path(*parts: str | int, **query: Any) -> str:
     asked = {key: "true" if value is True else value for key, value in query.items() if value not in (None, False)}
     words = "/".join(quote(str(part), safe="") for part in parts)
     return f"/{words}?{urlencode(asked)}" if asked else f"/{words}"
+
+
+def setting(_: str, value: Any) -> str:
+    """A mode or a compatibility level that was written down; empty for none of its own."""
+    if not isinstance(value, str) or not _SETTING.fullmatch(value):
+        raise ValueError(f"no mode and no level: {str(value)[:40]!r}")
+    return value
 
 
 class RegistryClient:

@@ -15,7 +15,7 @@ from typing import Any
 
 from isthmus.control.ends import Ends
 from isthmus.control.memory import Memory, of_kind, remember
-from isthmus.control.registry import RegistryClient, path
+from isthmus.control.registry import RegistryClient, path, setting
 from isthmus.control.schema_copy import in_thread
 from isthmus.errors import IsthmusError, RegistryRefused
 
@@ -32,7 +32,7 @@ def mode_of(client: RegistryClient) -> str | None:
 
 def settable(memory: Memory, mode: str | None) -> str | None:
     """The registry's mode, as ``mode_of`` found it; None too if it was seen to let nobody set it."""
-    return None if mode is None or memory.get((FIXED, "*")) == mode else mode
+    return None if mode is None or memory.get((FIXED, "*"), setting) == mode else mode
 
 
 def cannot_be_set(error: object) -> bool:
@@ -41,7 +41,7 @@ def cannot_be_set(error: object) -> bool:
 
 def left_open(memory: Memory) -> dict[str, str]:
     """Subjects that a killed run left open, and the mode that each had before; empty for none of its own."""
-    return {subject: str(before) for subject, before in of_kind(memory, KIND).items()}
+    return of_kind(memory, KIND, setting)
 
 
 class Modes:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from isthmus.config import Link
-from isthmus.control.registry import RegistryClient, path
+from isthmus.control.registry import RegistryClient, path, setting
 from isthmus.errors import DataError, IsthmusError, RegistryRefused
 from isthmus.kafka.loop import Loop
 
@@ -93,8 +93,9 @@ class Copied:
         return [self.source_id, self.id, self.version, int(self.own), int(self.deleted)]
 
     @classmethod
-    def read(cls, value: list[Any]) -> Copied:
-        return cls(value[0], value[1], value[2], bool(value[3]), bool(value[4]))
+    def read(cls, value: Any) -> Copied:
+        source_id, there, version, own, deleted = value
+        return cls(int(source_id), int(there), None if version is None else int(version), bool(own), bool(deleted))
 
 
 @dataclass(slots=True)
@@ -110,16 +111,17 @@ class Subject:
         return {"to": self.to, "versions": versions, "compatibility": self.compatibility}
 
     @classmethod
-    def read(cls, value: Mapping[str, Any]) -> Subject:
+    def read(cls, _: str, value: Any) -> Subject:
         versions = {int(number): Copied.read(copied) for number, copied in value["versions"].items()}
-        return cls(value["to"], versions, value.get("compatibility"))
+        level = value.get("compatibility")
+        return cls(str(value["to"]), versions, None if level is None else setting("", level))
 
 
 class Known:
     """All that was copied, by source subject; ``changed`` names what is not written down yet."""
 
-    def __init__(self, memory: Mapping[str, Any]) -> None:
-        self.subjects = {subject: Subject.read(value) for subject, value in memory.items()}
+    def __init__(self, subjects: Mapping[str, Subject]) -> None:
+        self.subjects = dict(subjects)
         self.changed: set[str] = set()
 
     def find(self, key: Key, to: str) -> Copied | None:

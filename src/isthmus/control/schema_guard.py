@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from isthmus.control.ends import Ends
 from isthmus.control.memory import Memory, of_kind, recall, remember
-from isthmus.control.registry import RegistryClient, path
+from isthmus.control.registry import RegistryClient, path, setting
 from isthmus.control.schema_copy import Copied, Key, SchemaCopy, Version, in_thread
 from isthmus.errors import ConnectionFailed, DataError, IsthmusError, RegistryRefused
 
@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 def left_lifted(memory: Memory) -> dict[str, str]:
     """Subjects whose level a run that was cut off may have left lifted, and the level before; empty for none of its own."""
-    return {subject: str(before) for subject, before in of_kind(memory, KIND).items()}
+    return of_kind(memory, KIND, setting)
 
 
 class Guard:

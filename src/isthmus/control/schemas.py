@@ -28,7 +28,7 @@ from isthmus.control.memory import Memory, of_kind, recall, remember
 from isthmus.control.meter import METER
 from isthmus.control.registry import RegistryClient, path
 from isthmus.control.registry_mode import Modes, cannot_be_set, left_open, mode_of, settable
-from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Version, in_thread, incompatible
+from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Subject, Version, in_thread, incompatible
 from isthmus.control.schema_guard import LIFTED, Guard, left_lifted
 from isthmus.errors import ConnectionFailed, IsthmusError
 
@@ -81,7 +81,7 @@ class Schemas:
         if not ends.link.sync.schemas.enabled:
             return []
         memory = await recall(ends.target, ends.link.name)
-        known = Known(of_kind(memory, KIND))
+        known = Known(of_kind(memory, KIND, Subject.read))
         copy = open_copy(ends, known)
         try:
             return await in_thread(ends.loop, _compare, copy, memory)
@@ -91,7 +91,7 @@ class Schemas:
     async def apply(self, ends: Ends, changes: list[Change]) -> list[Outcome]:
         todo = [change for change in changes if change.to_do]
         memory = await recall(ends.target, ends.link.name)
-        known = Known(of_kind(memory, KIND))
+        known = Known(of_kind(memory, KIND, Subject.read))
         copy = open_copy(ends, known)
         modes = Modes(ends, copy.target, memory)
         try:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from isthmus.config.sync_configs import SyncConfigs
 from isthmus.control.change import Diff
@@ -48,6 +49,14 @@ class Wanted:
     copied: dict[str, str] = field(default_factory=dict)
     guards: dict[str, str] = field(default_factory=dict)
     left: dict[str, str] = field(default_factory=dict)
+
+
+def remembered(_: str, value: Any) -> dict[str, str]:
+    """What we have set on a topic, as it was written down."""
+    found = dict(value)
+    if not all(isinstance(key, str) and isinstance(each, str) for key, each in found.items()):
+        raise TypeError("settings are text")
+    return found
 
 
 @dataclass(slots=True)

@@ -10,8 +10,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from typing import Any
 
 import kafka.errors as kerrors
 
@@ -24,9 +25,15 @@ from isthmus.rules import Identities
 KIND = "site/"
 
 
-def of_table(table: Table) -> dict[str, list[str]]:
-    """The incarnations in a table, by site."""
-    return {key.removeprefix(KIND): list(ids) for key, ids in table.items() if key.startswith(KIND)}
+def of_table(table: Table, only: Collection[str] | None = None) -> dict[str, list[str]]:
+    """The incarnations in a table, by site (or of these sites)."""
+    return table.kind(KIND, ids_of, only)
+
+
+def ids_of(name: str, value: Any) -> list[str]:
+    if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
+        raise ValueError("not a list of cluster ids")
+    return value
 
 
 def newest(*tables: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -44,12 +51,12 @@ async def sites_table(cluster: Cluster) -> Table:
     try:
         return await read_table(cluster, SITES_TOPIC)
     except (NotAllowed, kerrors.AuthorizationError):
-        return {}
+        return Table(cluster.site.name, SITES_TOPIC)
 
 
-async def incarnations(cluster: Cluster) -> dict[str, list[str]]:
+async def incarnations(cluster: Cluster, only: Collection[str] | None = None) -> dict[str, list[str]]:
     """The incarnations that a site knows of."""
-    return of_table(await sites_table(cluster))
+    return of_table(await sites_table(cluster), only)
 
 
 async def recognise(source: Cluster, target: Cluster) -> Identities:
@@ -59,8 +66,9 @@ async def recognise(source: Cluster, target: Cluster) -> Identities:
             f"sites {source.site.name} and {target.site.name} are one cluster ({source.cluster_id}); a link to itself would copy "
             "its own copies for ever"
         )
-    there = await incarnations(target)
-    known = newest(there, await incarnations(source))
+    both = (source.site.name, target.site.name)
+    there = await incarnations(target, both)
+    known = newest(there, await incarnations(source, both))
     write: dict[str, list[str]] = {}
     for cluster in (source, target):
         name, now = cluster.site.name, cluster.cluster_id

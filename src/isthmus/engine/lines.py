@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import kafka.errors as kerrors
@@ -33,25 +33,35 @@ from isthmus.kafka.read import read_to_end
 CLAIM, WISHES = "link/claim", "link/wishes"
 
 
-def claim_record(claim: Committed) -> tuple[bytes, bytes]:
-    """A claim as a record of the control topic."""
-    body = {"number": claim.offset, **json.loads(claim.metadata)}
-    return CLAIM.encode(), json.dumps(body, separators=(",", ":")).encode()
+def claim_thing(claim: Committed) -> dict[str, Any]:
+    """A claim as it stands in the control topic."""
+    return {CLAIM: {"number": claim.offset, **json.loads(claim.metadata)}}
 
 
-def wishes_record(control: Control) -> tuple[bytes, bytes]:
+def wishes_thing(control: Control) -> dict[str, Any]:
     """What is asked of a link, likewise. What is not set is left out: an older version reads what it knows."""
-    body = {key: value for key, value in control.lasting.items() if value or key not in ("stop", "reset")}
-    return WISHES.encode(), json.dumps(body, separators=(",", ":")).encode()
+    return {WISHES: {key: value for key, value in control.lasting.items() if value or key not in ("stop", "reset")}}
 
 
 def kept_claim(table: Table) -> Claim | None:
-    body: dict[str, Any] | None = table.get(CLAIM)
-    return Claim.read(Committed(body["number"], json.dumps(body))) if body else None
+    return (
+        table.read(CLAIM, lambda _, body: Claim.read(Committed(int(body["number"]), json.dumps(body))))
+        if CLAIM in table
+        else None
+    )
 
 
 def kept_control(table: Table) -> Control:
-    return replace(Control(), **table.get(WISHES, {}))
+    return table.read(WISHES, _control) if WISHES in table else Control()
+
+
+def _control(_: str, body: Any) -> Control:
+    control = replace(Control(), **body)
+    for each in fields(Control):
+        value, usual = getattr(control, each.name), getattr(Control(), each.name)
+        if type(value) is not type(usual) and not (each.name == "rate_limit" and type(value) is int):
+            raise TypeError(f"{each.name} is a {type(value).__name__}")
+    return control
 
 
 def position_record(progress: Progress, partition: int) -> tuple[bytes, bytes]:

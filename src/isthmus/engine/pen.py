@@ -18,10 +18,10 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.lines import claim_record, lines
+from isthmus.engine.lines import claim_thing, lines
 from isthmus.engine.orphans import SETTLE_SECONDS, known_ends, open_transactions, passed_over, seen_beyond
 from isthmus.engine.state import Claim, Progress
-from isthmus.engine.table import ensure_table
+from isthmus.engine.table import ensure_table, table_records
 from isthmus.errors import DataError
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
@@ -64,8 +64,9 @@ class Pen:
         """Commit these offsets and chunks of the map together; everybody can read them when this returns."""
         if not offsets:
             return
-        claims = [claim_record(offsets[self._map])] if self._map in offsets else []
-        for place, records in ((self._map, chunks), (self._control, claims)):
+        claims = claim_thing(offsets[self._map]) if self._map in offsets else {}
+        signed = await table_records(self._target, self._control[0], claims) if claims else []
+        for place, records in ((self._map, chunks), (self._control, signed)):
             for batch in small_batches(list(records)):
                 self._producer.produce({place: batch})
         if self._exactly_once:

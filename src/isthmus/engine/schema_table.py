@@ -14,9 +14,10 @@ from collections.abc import Iterable
 import kafka.errors as kerrors
 
 from isthmus.control.memory import of_kind, recall
-from isthmus.control.schema_copy import Known, in_thread
+from isthmus.control.schema_copy import Known, Subject, in_thread
 from isthmus.control.schemas import KIND, copy_between
 from isthmus.engine.lease import Lease
+from isthmus.errors import BadState
 from isthmus.kafka.cluster import Cluster
 from isthmus.rules import Rule
 from isthmus.rules.schema_ids import IdTable, SchemaIds
@@ -34,12 +35,12 @@ class SchemaTable:
         self._lease, self._target, self.table = lease, target, table
 
     async def load(self) -> None:
-        """What is written down. Nothing yet is no trouble: what is missing will be asked for."""
-        with contextlib.suppress(kerrors.KafkaError, OSError):
+        """What is written down. Nothing yet is no trouble, nor what cannot be read: what is missing will be asked for, and told then."""
+        with contextlib.suppress(kerrors.KafkaError, OSError, BadState):
             await self._recall()
 
     async def _recall(self) -> Known:
-        known = Known(of_kind(await recall(self._target, self._lease.link.name), KIND))
+        known = Known(of_kind(await recall(self._target, self._lease.link.name), KIND, Subject.read))
         self.table.learn(known.ids())
         return known
 

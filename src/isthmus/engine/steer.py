@@ -20,9 +20,9 @@ import kafka.errors as kerrors
 
 from isthmus.config import Link
 from isthmus.engine import state
-from isthmus.engine.lines import kept_control, wishes_record
+from isthmus.engine.lines import kept_control, wishes_thing
 from isthmus.engine.state import Control
-from isthmus.engine.table import ensure_table, explained, read_table
+from isthmus.engine.table import ensure_table, explained, read_table, table_records
 from isthmus.errors import DataError, UnknownLink
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.leaders import Leaders
@@ -89,7 +89,7 @@ async def _attempt(target: Cluster, link: str, writer: Producer, leaders: Leader
         await writer.end_orphans([topic], group)
     now = await read_control(target, link, stable=True)
     control = replace(wanted(now), version=now.version + 1)
-    for batch in small_batches([wishes_record(control)]):
+    for batch in small_batches(await table_records(target, topic[0], wishes_thing(control))):
         writer.produce({topic: batch})
     if writer.transactional:
         await writer.commit(group, {line: control.commit()})

@@ -15,6 +15,7 @@ safe, it only costs the open transaction.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -34,7 +35,7 @@ from isthmus.engine.report import Seen, Sight, SourceReport
 from isthmus.engine.session import Spark
 from isthmus.engine.snapshot import LinkState, Observer
 from isthmus.engine.steer import steer
-from isthmus.engine.table import write_table
+from isthmus.engine.table import write_records
 from isthmus.engine.tasks import Leasing, error_from
 from isthmus.errors import ClusterChanged, ConnectionFailed, DataError, IsthmusError, PartitionFault, TakenOver
 from isthmus.kafka.cluster import whose
@@ -254,7 +255,8 @@ class LinkRun:
         report = SourceReport(self.job.run, now.lease, now.discovered, seen)
         target, topic = self.observer.target, state.status_topic(self.job.link.name)
         try:
-            target.call(lambda: write_table(target, topic, {"look": asdict(report)}))
+            # A report, not state: nothing is done because of it.
+            target.call(lambda: write_records(target, topic, [(b"look", json.dumps(asdict(report)).encode())]))
         except (kerrors.KafkaError, IsthmusError, OSError):
             pass  # the look before this one stays true
 

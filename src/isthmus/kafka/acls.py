@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import kafka.errors as kerrors
 from kafka.protocol.admin import (
@@ -47,6 +48,17 @@ class Acl:
     host: str
     operation: str
     permission: str
+
+    @classmethod
+    def read(cls, value: Any) -> Acl:
+        """An ACL that was written down; raises ``ValueError`` if Kafka has no such thing."""
+        words = (_KIND_CODES, _PATTERN_CODES, None, None, None, _OPERATION_CODES, _PERMISSION_CODES)
+        if not isinstance(value, list) or len(value) != len(words):
+            raise ValueError("not an ACL")
+        for part, known in zip(value, words, strict=True):
+            if not isinstance(part, str) or not part or (known is not None and part not in known):
+                raise ValueError(f"not an ACL: {str(part)[:40]!r}")
+        return cls(*value)
 
     def __str__(self) -> str:
         where = "" if self.host == "*" else f" from {self.host}"

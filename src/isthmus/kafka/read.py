@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 import kafka.errors as kerrors
 from kafka.record import MemoryRecords
@@ -20,6 +21,15 @@ from isthmus.kafka.offsets import EARLIEST, LATEST, Partition, list_offsets
 
 BUFFER_BYTES = 16 << 20
 FEW_BYTES = 32 << 10
+
+
+class Row(NamedTuple):
+    """A committed record of a small topic."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
 
 Pair = tuple[bytes | None, bytes | None]
 Range = tuple[int, int]
@@ -83,16 +93,24 @@ async def read_to_end(
     cluster: Cluster, partition: Partition, position: int | None = None, timeout: float = 60.0
 ) -> tuple[list[Pair], int]:
     """Keys and values of committed records from ``position`` (``None``: the start), and where it ended."""
+    rows, end = await read_rows(cluster, partition, position, timeout)
+    return [(key, value) for _, key, value in rows], end
+
+
+async def read_rows(
+    cluster: Cluster, partition: Partition, position: int | None = None, timeout: float = 60.0
+) -> tuple[list[Row], int]:
+    """The same with offsets."""
     end = await _bound(cluster, partition, LATEST, timeout)
     if position is None:
         position = await _bound(cluster, partition, EARLIEST, timeout)
-    pairs: list[Pair] = []
+    rows: list[Row] = []
 
     def take(piece: Fetched, at: int) -> None:
-        pairs.extend(_few(piece, at) or _many(piece, at))
+        rows.extend(_few(piece, at) or _many(piece, at))
 
     ends = await read_ranges(cluster, {partition: (position, end)}, take, timeout=timeout)
-    return pairs, ends[partition]
+    return rows, ends[partition]
 
 
 async def _bound(cluster: Cluster, partition: Partition, which: int, timeout: float) -> int:
@@ -102,24 +120,25 @@ async def _bound(cluster: Cluster, partition: Partition, which: int, timeout: fl
     return found
 
 
-def _few(piece: Fetched, position: int) -> list[Pair]:
-    """The pairs of a few plain records; nothing of what is large, compressed, or may hold aborted ones."""
+def _few(piece: Fetched, position: int) -> list[Row]:
+    """The rows of a few plain records; nothing of what is large, compressed, or may hold aborted ones."""
     if len(piece.data) > FEW_BYTES or piece.aborted:
         return []
-    pairs: list[Pair] = []
+    rows: list[Row] = []
     batches = MemoryRecords(bytes(piece.data))
     while batches.has_next():
         batch = batches.next_batch()
         if batch.magic < 2 or batch.compression_type or not batch.validate_crc():
             return []
         if not batch.is_control_batch:
-            pairs += [(record.key, record.value) for record in batch if record.offset >= position]
-    return pairs
+            rows += [Row(r.offset, r.key, r.value) for r in batch if r.offset >= position]
+    return rows
 
 
-def _many(piece: Fetched, position: int) -> Iterator[Pair]:
+def _many(piece: Fetched, position: int) -> Iterator[Row]:
     from isthmus.records.arrow import decode  # brings the kernels
 
     topic, partition = piece.partition
     for batch in decode(piece.data, topic=topic, partition=partition, position=position, aborted=piece.aborted):
-        yield from zip(batch.column("key").to_pylist(), batch.column("value").to_pylist(), strict=True)
+        columns = (batch.column(name).to_pylist() for name in Row._fields)
+        yield from (Row(*each) for each in zip(*columns, strict=True))

@@ -79,7 +79,7 @@ class _Setting:
     async def write(self, target: Cluster, link: Link, source_cluster: str) -> None:
         if self.positions:
             await set_positions(target, link, source_cluster, self.positions, self.chunks)
-            things: memory.Memory = {(SEEDED, name): {"ranges": [span]} for name, span in self.ranges.items()}
+            things: memory.Things = {(SEEDED, name): {"ranges": [span]} for name, span in self.ranges.items()}
             await memory.remember(target, link.name, things)
 
 

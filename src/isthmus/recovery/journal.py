@@ -12,19 +12,18 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import kafka.errors as kerrors
 
 from isthmus.engine.state import SITES_TOPIC
-from isthmus.engine.table import Table, ensure_table, read_table
+from isthmus.engine.table import Table, ensure_table, read_table, table_records
 from isthmus.errors import DataError, TakenOver
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.leaders import Leaders
@@ -35,6 +34,8 @@ KIND = "journal/"
 # Where an operation is kept that is about to act, and has done nothing yet.
 BEGUN = "journal-begun/"
 WRITE_SECONDS = 30.0
+OPERATIONS = ("failover", "failback", "reseed")
+_TYPES = {"str": str, "int": int, "bool": bool, "dict": dict}
 
 Found = dict[str, Any]
 
@@ -72,13 +73,26 @@ class Entry:
         """Whether it has changed something, or is about to, and is not over; an operation that has only looked around binds nobody."""
         return not self.ended and not self.abandoned and (self.acted or bool(self.begun))
 
-    def records(self) -> list[tuple[bytes, bytes | None]]:
+    def things(self) -> dict[str, Any]:
         """What is written of it: with the first step that is done it takes the place of its predecessor."""
         name = f"{self.kind}/{self.site}"
-        body = json.dumps(asdict(self), separators=(",", ":")).encode()
         if self.acted or self.ended:
-            return [((KIND + name).encode(), body), ((BEGUN + name).encode(), None)]
-        return [((BEGUN + name).encode(), body if self.unfinished else None)]
+            return {KIND + name: asdict(self), BEGUN + name: None}
+        return {BEGUN + name: asdict(self) if self.unfinished else None}
+
+    @classmethod
+    def read(cls, name: str, value: Any) -> Entry:
+        """What stands in a table, if it is an operation of this name."""
+        entry = cls(**value)
+        for each in fields(cls):
+            kinds = (int, float) if each.type == "float" else (_TYPES[str(each.type).partition("[")[0]],)
+            if not isinstance(getattr(entry, each.name), kinds):
+                raise TypeError(f"{each.name} is a {type(getattr(entry, each.name)).__name__}")
+        if name != f"{entry.kind}/{entry.site}" or entry.kind not in OPERATIONS:
+            raise ValueError(f"not the operation that its key says ({entry.kind[:20]!r} of {entry.site[:80]!r})")
+        if not all(isinstance(step, dict) and isinstance(step.get("found"), dict) for step in entry.done.values()):
+            raise TypeError("a step without what it found")
+        return entry
 
     def contradicts(self, other: Entry) -> bool:
         """Whether only one of the two may go on."""
@@ -109,8 +123,7 @@ async def entries(keeper: Cluster) -> dict[tuple[str, str], Entry]:
 
 
 def entries_in(table: Table) -> dict[tuple[str, str], Entry]:
-    found = [Entry(**value) for key, value in table.items() if key.startswith(KIND)]
-    return {(entry.kind, entry.site): entry for entry in found}
+    return {(entry.kind, entry.site): entry for entry in table.kind(KIND, Entry.read).values()}
 
 
 def unfinished_in(table: Table) -> list[Entry]:
@@ -119,7 +132,7 @@ def unfinished_in(table: Table) -> list[Entry]:
 
 
 def _all_in(table: Table) -> list[Entry]:
-    return [Entry(**value) for key, value in table.items() if key.startswith((KIND, BEGUN))]
+    return [*table.kind(KIND, Entry.read).values(), *table.kind(BEGUN, Entry.read).values()]
 
 
 class Journal:
@@ -184,7 +197,7 @@ class Journal:
         deadline = time.monotonic() + WRITE_SECONDS
         while True:
             try:
-                for batch in small_batches(self.entry.records()):
+                for batch in small_batches(await table_records(self._keeper, SITES_TOPIC, self.entry.things())):
                     self._producer.produce({(SITES_TOPIC, 0): batch})
                 await self._producer.commit("", {})
                 self._written, self._before = True, self.entry.by

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import Table, write_table
@@ -30,7 +30,11 @@ async def _write_roles(cluster: Cluster, given: dict[str, Role], operation: str)
 
 def roles_in(table: Table) -> dict[str, tuple[float, str]]:
     """Since when each site is what, by a site's table."""
-    return {key.removeprefix(KIND): (v["since"], v["role"]) for key, v in table.items() if key.startswith(KIND)}
+    return table.sorted_out(KIND, role)[0]
+
+
+def role(_: str, value: Any) -> tuple[float, str]:
+    return float(value["since"]), str(value["role"])
 
 
 def set_roles(stage: Stage, sites: Iterable[str], given: dict[str, Role], operation: str) -> None:

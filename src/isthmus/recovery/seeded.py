@@ -94,12 +94,12 @@ async def continue_from(
         chunks += map_chunks(progress, each.partition, runs[runs[:, 0] >= first], first)
         ranges[f"{progress.source_topic}/{each.partition}"] = [first, progress.offset]
     await set_positions(target, link, source.cluster_id, positions, chunks)
-    known = memory.of_kind(await memory.recall(target, link.name), SEEDED) if since else {}
+    known = memory.of_kind(await memory.recall(target, link.name), SEEDED, memory.ranges) if since else {}
     await memory.remember(
         target,
         link.name,
         {
-            (SEEDED, name): {"ranges": [*(r for r in known.get(name, {}).get("ranges", []) if r[1] <= span[0]), span]}
+            (SEEDED, name): {"ranges": [*(r for r in known.get(name, []) if r[1] <= span[0]), span]}
             for name, span in ranges.items()
         },
     )

@@ -146,11 +146,11 @@ async def remember(
     target: Cluster, link: Link, ranges: Mapping[Partition, Iterable[Range]], kind: str = STRANDED
 ) -> None:
     """That these source ranges are not expected at the destination, or, as ``SEEDED``, came there another way."""
-    known = memory.of_kind(await memory.recall(target, link.name), kind)
-    things: memory.Memory = {}
+    known = memory.of_kind(await memory.recall(target, link.name), kind, memory.ranges)
+    things: memory.Things = {}
     for (topic, partition), spans in ranges.items():
         name = f"{topic}/{partition}"
-        every = [*known.get(name, {}).get("ranges", []), *spans]
+        every = [*known.get(name, []), *spans]
         if every:
             things[kind, name] = {"ranges": few(merged(np.array(every, np.int64))).tolist()}
     await memory.remember(target, link.name, things)

@@ -9,14 +9,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from isthmus.control import fence as acl_fence
+from isthmus.engine import identity
+from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import Table
+from isthmus.errors import BadState
+from isthmus.recovery import roles
 from isthmus.recovery.fencing import HOOK
-from isthmus.recovery.journal import Entry, unfinished_in
+from isthmus.recovery.journal import BEGUN, KIND, Entry
 
 
 def operations(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """The unfinished operations that these sites keep (tables by site), oldest first."""
-    found = [(entry, keeper) for keeper, table in tables.items() for entry in unfinished_in(table)]
+    found = [(entry, keeper) for keeper, table in tables.items() for entry in _entries(table)[0] if entry.unfinished]
     return [
         {
             "operation": entry.kind,
@@ -38,12 +42,32 @@ def fences(tables: Mapping[str, Table]) -> dict[str, list[str]]:
     """Which sites are fenced, and how: by their ACLs, by their hook."""
     found: dict[str, set[str]] = {}
     for site, table in tables.items():
-        for key in table:
-            if key.startswith(acl_fence.KEY):
-                found.setdefault(site, set()).add("acls")
-            elif key.startswith(HOOK):
-                found.setdefault(key.removeprefix(HOOK), set()).add("hook")
+        if table.sorted_out(acl_fence.KEY, acl_fence.Taken.read)[0]:
+            found.setdefault(site, set()).add("acls")
+        for fenced in table.sorted_out(HOOK, lambda name, _: name)[0]:
+            found.setdefault(fenced, set()).add("hook")
     return {site: sorted(how) for site, how in sorted(found.items())}
+
+
+def unreadable(tables: Mapping[str, Table]) -> list[BadState]:
+    """What the sites keep of operations, fences and sites, and nobody can read."""
+    found: list[BadState] = []
+    for table in tables.values():
+        found += _entries(table)[1]
+        found += table.sorted_out(acl_fence.KEY, acl_fence.Taken.read)[1].values()
+        found += table.sorted_out(identity.KIND, identity.ids_of)[1].values()
+        found += table.sorted_out(roles.KIND, roles.role)[1].values()
+    return found
+
+
+def _entries(table: Table) -> tuple[list[Entry], list[BadState]]:
+    both = [table.sorted_out(prefix, Entry.read) for prefix in (KIND, BEGUN)]
+    return [each for good, _ in both for each in good.values()], [each for _, bad in both for each in bad.values()]
+
+
+def forged(tables: Mapping[str, Table]) -> dict[str, int]:
+    """How many records somebody else has written, by site."""
+    return {site: len(table.forged) for site, table in tables.items() if table.forged}
 
 
 def command(entry: Entry) -> str:
@@ -65,5 +89,10 @@ def words(tables: Mapping[str, Table]) -> list[str]:
     lines += [
         f"site {site} is fenced ({', '.join(how)}): nobody but Isthmus may write there. `isthmus unfence {site}` lifts that"
         for site, how in fences(tables).items()
+    ]
+    lines += [error.message for error in unreadable(tables)]
+    lines += [
+        f"site {site}: {count} records of {SITES_TOPIC} are not signed by us, and are ignored. `isthmus state show {site}` shows them"
+        for site, count in forged(tables).items()
     ]
     return lines

@@ -22,8 +22,8 @@ import numpy as np
 from isthmus.config import Config, Link
 from isthmus.config.link import StartOffsets
 from isthmus.control.acls import PROMOTED
-from isthmus.control.memory import Memory, of_kind, recall
-from isthmus.control.schema_copy import Known
+from isthmus.control.memory import Memory, of_kind, ranges, recall
+from isthmus.control.schema_copy import Known, Subject
 from isthmus.control.schemas import KIND as SCHEMAS
 from isthmus.control.topics import Topic, discover
 from isthmus.engine import state
@@ -122,7 +122,7 @@ async def survey(
         found.faults += (await gone(source, link, topics, committed)).values()
     known = newest(await incarnations(target), await incarnations(source))
     found.identities = Identities(_ids(known, source), _ids(known, target))
-    found.schema_ids = Known(of_kind(reader.memory, SCHEMAS)).ids()
+    found.schema_ids = Known(of_kind(reader.memory, SCHEMAS, Subject.read)).ids()
     return found
 
 
@@ -394,8 +394,8 @@ class _Reader:
 
     def _ranges(self, kind: str, key: Partition) -> Longs:
         """Source ranges that did not go the usual way, as the link remembers them."""
-        ranges = (self.memory.get((kind, f"{key[0]}/{key[1]}")) or {}).get("ranges") or []
-        return merged(np.array(ranges, np.int64)) if ranges else no_spans()
+        found = self.memory.get((kind, f"{key[0]}/{key[1]}"), ranges)
+        return merged(np.array(found, np.int64)) if found else no_spans()
 
     def _expected_from(self, key: Partition, mine: list[_Chunk], fitting: list[_Chunk], watermark: int) -> int:
         """Where the link began with this partition, in the topic to which it copies now."""

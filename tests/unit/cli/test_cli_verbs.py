@@ -122,7 +122,7 @@ def test_check_of_a_bad_file(capsys):
     assert capsys.readouterr() == (
         "",
         'isthmus.yaml:5:23: links.l.topcis: unknown key; did you mean "topics"?\n'
-        "isthmus.yaml:6:1: colour: unknown key; known: links, metrics, sites, spark\n2 mistakes\n",
+        "isthmus.yaml:6:1: colour: unknown key; known: links, metrics, sites, spark, state\n2 mistakes\n",
     )
     assert main(["config", "check", "--json"]) == 3
     printed = capsys.readouterr()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from isthmus.config import Topics, loads
-from isthmus.control.schema_copy import Copied, Known, SchemaCopy, Version
+from isthmus.control.schema_copy import Copied, Known, SchemaCopy, Subject, Version
 
 CONFIG = """
 sites: {a: {bootstrap: "a:1", registry: {url: "http://a"}}, b: {bootstrap: "b:1", registry: {url: "http://b"}}}
@@ -14,7 +14,12 @@ links: {l: {from: a, to: b, topics: [t], sync: {schemas: {rename: "{source}.{sub
 
 
 def copy(memory: dict[str, Any] | None = None) -> SchemaCopy:
-    return SchemaCopy(loads(CONFIG).links["l"], None, None, Known(memory or {}))  # type: ignore[arg-type]
+    return SchemaCopy(
+        loads(CONFIG).links["l"],
+        None,
+        None,
+        Known({name: Subject.read(name, value) for name, value in (memory or {}).items()}),
+    )  # type: ignore[arg-type]
 
 
 def one(subject: str, version: int, *references: tuple[str, int]) -> Version:
