@@ -505,12 +505,14 @@ def configure(
     links: Mapping[str, Mapping[str, Any]],
     entries: Mapping[str, Mapping[str, Any]] | None = None,
     spark: Mapping[str, str] | None = None,
+    **sections: Any,
 ) -> Setup:
     """Write an isthmus.yaml; ``entries`` replaces what a site says of itself."""
     document = {
         "sites": {name: (entries or {}).get(name) or site.site_yaml() for name, site in sites.items()},
         "links": {name: dict(link) for name, link in links.items()},
         "spark": dict(spark or {}),
+        **sections,
     }
     directory = Path(tempfile.mkdtemp(prefix="isthmus-test-", dir=next(iter(sites.values())).directory))
     path = directory / "isthmus.yaml"
