@@ -16,19 +16,19 @@ from isthmus.config.base import Model
 from isthmus.config.copies import copies_of, ways_of
 from isthmus.config.link import Link, fill_origin
 from isthmus.config.metrics import Metrics
-from isthmus.config.mistakes import Problem, did_you_mean, several
+from isthmus.config.mistakes import Loc, Problem, did_you_mean, several
 from isthmus.config.rename import fill
 from isthmus.config.site import Site
-from isthmus.config.spark import SparkOptions
+from isthmus.config.spark import MASTER, OPEN, Options, SparkOptions, open_master
 from isthmus.config.state import State
 from isthmus.config.ways import check_ways
 from isthmus.errors import UsageError
 
 _Member = TypeVar("_Member")
-DEFAULT_SPARK = {"spark.master": "local[*]"}
+DEFAULT_SPARK: Options = {"spark.master": "local[*]"}
 
 
-def _with_default_master(options: dict[str, str]) -> dict[str, str]:
+def _with_default_master(options: Options) -> Options:
     return {**DEFAULT_SPARK, **options}
 
 
@@ -59,7 +59,7 @@ class Config(Model):
         """The link of this name, or a usage error that names the nearest one."""
         return _pick("link", name, self.links)
 
-    def spark_options(self, link: str) -> dict[str, str]:
+    def spark_options(self, link: str) -> Options:
         """The Spark options of one link: the common ones, overridden by its own."""
         return {**self.spark, **self.link(link).spark}
 
@@ -73,6 +73,7 @@ class Config(Model):
         problems = check_config(
             {name: site.__dict__ for name, site in self.sites.items()},
             {name: link.__dict__ for name, link in self.links.items()},
+            self.spark,
         )
         if problems:
             raise several(problems)
@@ -110,8 +111,10 @@ def fill_names(data: Any) -> Any:
     return filled
 
 
-def check_config(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
-    """What sites and links must satisfy together; takes the fields by name, as far as they are good."""
+def check_config(
+    sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Mapping[str, Any]], spark: Options | None
+) -> list[Problem]:
+    """What sites, links and Spark's options must satisfy together; takes the fields by name, as far as they are good."""
     clashes, ways = _check_destinations(links), check_ways(links)
     # One link, one word: a loop rule that it lacks, or the topic that stands in another one too.
     need_rule = {way.loc[1] for way in ways if way.loc[-1] == "loop"}
@@ -123,6 +126,7 @@ def check_config(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str, Map
         *(clash for clash in clashes if clash.loc[1] not in need_rule),
         *(way for way in ways if way.loc[-1] != "topics" or way.loc[1] not in clashing),
         *_check_registries(sites, links),
+        *_check_masters(links, spark or {}),
     ]
 
 
@@ -224,3 +228,21 @@ def _check_registries(sites: Mapping[str, Mapping[str, Any]], links: Mapping[str
                 if site in sites and "registry" in sites[site] and sites[site]["registry"] is None
             ]
     return problems
+
+
+def _check_masters(links: Mapping[str, Mapping[str, Any]], spark: Options) -> list[Problem]:
+    """Masters that work, with the sites' passwords in it, would reach unguarded."""
+    found: dict[Loc, str] = {}
+    for name, link in links.items():
+        own: Options = link.get("spark") or {}
+        where: Loc = ("links", name, "spark", MASTER) if MASTER in own else ("spark", MASTER)
+        if missing := open_master({**spark, **own}):
+            found.setdefault(where, missing)
+    return [
+        Problem(
+            where,
+            "the sites' passwords would travel to this master for anybody to read",
+            f"set {missing}, or {OPEN}: true where the network is guarded otherwise",
+        )
+        for where, missing in found.items()
+    ]

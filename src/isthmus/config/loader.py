@@ -23,6 +23,7 @@ from isthmus.config.mistakes import KIND, Loc, Mistake, Problem, config_error, d
 from isthmus.config.paths import BASE, why_unreadable
 from isthmus.config.secret import Secret
 from isthmus.config.site import Site
+from isthmus.config.spark import is_credential
 
 # What people write when they know another tool; difflib would not find these.
 _SYNONYMS = {
@@ -91,6 +92,8 @@ def _plain(value: Any, loc: Loc) -> Iterator[Loc]:
             yield from _plain(getattr(value, name), (*loc, alias))
     elif isinstance(value, dict):
         for key, each in value.items():
+            if isinstance(each, str) and str(key).startswith("spark.") and is_credential(key):
+                yield (*loc, key)
             yield from _plain(each, (*loc, key))
 
 
@@ -184,7 +187,8 @@ def _joint_mistakes(document: Document, context: dict[str, Any]) -> list[Mistake
         return []
     sites = {name: _good_fields(Site, raw, context) for name, raw in _members(data, "sites")}
     links = {name: _good_fields(Link, raw, context) for name, raw in _members(data, "links")}
-    problems = check_config(sites, links)
+    spark = _good_fields(Config, {key: data[key] for key in ("spark",) if key in data}, context).get("spark")
+    problems = check_config(sites, links, spark)
     for name, link in links.items():
         problems += [p._replace(loc=("links", name, *p.loc)) for p in check_link(link)]
     return [_place(document, (), problem) for problem in problems]

@@ -133,6 +133,11 @@ class Secret:
         }
 
     @classmethod
+    def of(cls, value: Any, info: ValidationInfo) -> Secret:
+        """A secret that stands where other things may stand too."""
+        return cls._validate(value, info)
+
+    @classmethod
     def _validate(cls, value: Any, info: ValidationInfo) -> Secret:
         if isinstance(value, Secret):
             return value

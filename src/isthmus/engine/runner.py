@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from isthmus.config import Config
+from isthmus.config.spark import Options
 from isthmus.control.ends import opposite
 from isthmus.engine.job import Job
 from isthmus.engine.session import Spark, cores, slots_for
@@ -50,15 +51,15 @@ class Runner:
     def run(self, until_caught_up: bool = False, duration: float | None = None) -> list[LinkState]:
         """Replicate; returns the last states. Raises why a link failed, or which partitions stand still."""
         config, links = self._config, [self._config.links[name] for name in self._names]
-        options = dict(config.spark)
+        options: Options = dict(config.spark)
         for link in links:
             options.update(link.spark)
-        master = options.get("spark.master", "local[*]")
+        master = str(options.get("spark.master", "local[*]"))
         local = master.startswith("local")
         parallelism = (
             cores()
             if local
-            else int(options.get("spark.cores.max", options.get("spark.default.parallelism", "0")) or 0)
+            else int(str(options.get("spark.cores.max", options.get("spark.default.parallelism", "0"))) or 0)
         )
         jobs = []
         for link in links:

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from isthmus.config.secret import Secret
 from isthmus.config.spark import is_credential
 from isthmus.engine.class_archive import java_options
 from isthmus.errors import IsthmusError
@@ -58,13 +59,13 @@ def local_master(master: str, needed: int) -> str:
 class Spark:
     """Spark, being started: what does not need it yet (reaching the sites, planning) goes on meanwhile."""
 
-    def __init__(self, options: Mapping[str, str], needed: int) -> None:
+    def __init__(self, options: Mapping[str, str | Secret], needed: int) -> None:
         self._context: Any = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._start, args=(options, needed), name="start of Spark", daemon=True)
         self._thread.start()
 
-    def _start(self, options: Mapping[str, str], needed: int) -> None:
+    def _start(self, options: Mapping[str, str | Secret], needed: int) -> None:
         try:
             self._context = build_context(options, needed)
         except BaseException as error:
@@ -115,12 +116,13 @@ def check_java() -> None:
         raise IsthmusError(f"Spark needs Java {OLDEST_JAVA} or newer, and {found} is Java {match[1]}: {mend}")
 
 
-def build_context(options: Mapping[str, str], needed: int) -> Any:
+def build_context(options: Mapping[str, str | Secret], needed: int) -> Any:
     """Spark for ``needed`` parallel tasks."""
     check_java()
     from pyspark import SparkConf, SparkContext
 
-    chosen = dict(options)
+    chosen = {key: value for key, value in options.items() if isinstance(value, str)}
+    secrets = {key: value.reveal() for key, value in options.items() if isinstance(value, Secret)}
     master = local_master(chosen.pop("spark.master", "local[*]"), needed)
     settings: dict[str, str] = {
         "spark.app.name": "isthmus",
@@ -142,7 +144,7 @@ def build_context(options: Mapping[str, str], needed: int) -> Any:
         settings["spark.driver.host"] = "127.0.0.1"
     settings.update(chosen)
     os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
-    secrets = {key: settings.pop(key) for key in list(settings) if is_credential(key)}
+    secrets |= {key: settings.pop(key) for key in list(settings) if is_credential(key)}
     conf = SparkConf().setMaster(master).setAll(list(settings.items()))
     try:
         with _stderr_to_log(), _own_interrupts(), _by_file(secrets):

@@ -19,6 +19,7 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus.config import Config, Link
+from isthmus.config.spark import Options
 from isthmus.config.topics import Topics
 from isthmus.control.ends import Ends
 from isthmus.control.topics import discover
@@ -133,7 +134,7 @@ def _task(errand: Errand, done: Any, units: Iterable[list[Unit]]) -> Iterator[Ou
 
 
 def on_spark(
-    running: Spark | None, options: dict[str, str], errand: Errand, units: list[Unit], progress: Progress
+    running: Spark | None, options: Options, errand: Errand, units: list[Unit], progress: Progress
 ) -> list[Outcome]:
     """As a Spark job of some tasks for each core; in ``running``, or in a Spark of its own."""
     spark = running or Spark(options, cores())

@@ -258,7 +258,7 @@ SLASHES = 'a regular expression stands between slashes: "/orders-.*/"'
                 '10:7 links.l.spark.master: a Spark option begins with "spark."; did you mean "spark.master"?',
                 '11:7 links.l.spark.executor: a Spark option begins with "spark."; options are flat: '
                 "spark.executor.memory: 2g",
-                '12:16 links.l.spark."spark.x": expected one value; options are flat: spark.executor.memory: 2g',
+                '12:16 links.l.spark."spark.x": expected one value, {env: NAME} or {file: PATH}; options are flat: spark.executor.memory: 2g',
                 '13:7 links.l.spark."spark.": a Spark option begins with "spark."',
             ],
         ),

@@ -56,11 +56,60 @@ def test_a_mistake_as_people_read_it(write, tmp_path, monkeypatch):
     assert pickle.loads(pickle.dumps(caught.value)).mistakes == caught.value.mistakes
 
 
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ("spark.master: 'local[4]'", ""),
+        ("spark.master: 'spark://127.0.0.1:7077'", ""),
+        ("spark.master: 'spark://localhost:7077,elsewhere:7077'", ""),
+        (
+            "spark.master: 'spark://127.0.0.1.example.com:7077'",
+            "spark.authenticate: true and spark.network.crypto.enabled: true",
+        ),
+        ("spark.master: yarn", "spark.authenticate: true and spark.network.crypto.enabled: true"),
+        ("spark.master: 'k8s://a:1', spark.authenticate: true", "spark.network.crypto.enabled: true"),
+        ("spark.master: yarn, spark.network.crypto.enabled: true", "spark.authenticate: true"),
+        ("spark.master: yarn, spark.authenticate: true, spark.network.crypto.enabled: true", ""),
+        ("spark.master: yarn, spark.authenticate: true, spark.ssl.rpc.enabled: true", ""),
+        ("spark.master: yarn, spark.isthmus.open: true", ""),
+    ],
+)
+def test_passwords_travel_guarded_or_the_file_says_otherwise(options, missing):
+    for text in (GOOD.replace("spark.y: 2", options), GOOD.replace("spark: {spark.x: 1}", f"spark: {{{options}}}")):
+        if not missing:
+            loads(text)
+            continue
+        with pytest.raises(ConfigError, match="the sites' passwords would travel") as caught:
+            loads(text)
+        assert f"set {missing}, or spark.isthmus.open: true" in str(caught.value)
+        (mistake,) = caught.value.mistakes
+        assert text.splitlines()[mistake["line"] - 1][mistake["column"] - 1 :].startswith(options.partition(" ")[2][:5])
+
+
+def test_spark_options_may_be_secrets(tmp_path, monkeypatch):
+    (tmp_path / "spark").write_text("from-a-file\n")
+    monkeypatch.setenv("SPARK_WORD", "from-a-variable")
+    text = GOOD.replace(
+        "spark.y: 2", "spark.one: {file: spark}, spark.two: {env: SPARK_WORD}, spark.three: {file: nowhere}"
+    )
+    with pytest.raises(ConfigError, match='spark.three".file: cannot read'):
+        loads(text, base=tmp_path)
+    config = loads(text.replace(", spark.three: {file: nowhere}", ""), base=tmp_path)
+    assert config.spark["spark.one"].reveal() == "from-a-file"
+    assert config.spark["spark.two"].reveal() == "from-a-variable"
+    assert "from-a" not in repr(config) + config.model_dump_json()
+    with pytest.raises(ConfigError, match=r"expected one value, \{env: NAME\} or \{file: PATH\}"):
+        loads(GOOD.replace("spark.y: 2", "spark.y: {a: b}"))
+
+
 def test_spark_options():
     config = loads(GOOD)
     assert config.spark == {"spark.master": "local[*]", "spark.y": "2"}
     assert config.spark_options("l") == {"spark.master": "local[*]", "spark.y": "2", "spark.x": "1"}
-    assert loads(GOOD.replace("spark.y: 2", "spark.master: yarn")).spark == {"spark.master": "yarn"}
+    assert loads(GOOD.replace("spark.y: 2", "spark.master: yarn, spark.isthmus.open: true")).spark == {
+        "spark.master": "yarn",
+        "spark.isthmus.open": "true",
+    }
     assert loads("sites:\n  a: {bootstrap: 'a:1'}\n").spark == {"spark.master": "local[*]"}
 
 

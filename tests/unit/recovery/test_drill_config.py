@@ -45,7 +45,7 @@ links:
       schemas: on
       groups: {include: ["/billing-.*/"], interval: 5s, only_empty: false}
   back: {from: west, to: east, topics: ["/orders|refunds/"], rename: "{source}.{topic}", loop: returning}
-spark: {spark.master: "spark://the-spark-master:7077"}
+spark: {spark.master: "spark://the-spark-master:7077", spark.isthmus.open: true}
 metrics: {listen: 9464, token: the-metrics-token}
 """
 
