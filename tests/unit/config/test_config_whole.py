@@ -92,7 +92,7 @@ def test_spark_options_may_be_secrets(tmp_path, monkeypatch):
     text = GOOD.replace(
         "spark.y: 2", "spark.one: {file: spark}, spark.two: {env: SPARK_WORD}, spark.three: {file: nowhere}"
     )
-    with pytest.raises(ConfigError, match='spark.three".file: cannot read'):
+    with pytest.raises(ConfigError, match=r'three"\.file: cannot read'):
         loads(text, base=tmp_path)
     config = loads(text.replace(", spark.three: {file: nowhere}", ""), base=tmp_path)
     assert config.spark["spark.one"].reveal() == "from-a-file"
