@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import socket
 import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+import isthmus.web.server as web_server
 from isthmus.cli.link_table import link_table
 from isthmus.config import loads
 from isthmus.control.change import Change, Diff, Outcome
@@ -194,6 +199,58 @@ def test_only_with_the_token() -> None:
     with MetricsServer(("127.0.0.1", 0), None, lambda: "# EOF\n") as server:
         assert get(server.port)[0] == 200
     assert threading.active_count() <= before + 1
+
+
+def test_an_empty_token_lets_nobody_in() -> None:
+    token = ""
+    with MetricsServer(("127.0.0.1", 0), lambda: token, lambda: "text\n") as server:
+        for given in ("Bearer", "Bearer ", "Bearer  ", ""):
+            assert get(server.port, Authorization=given)[0] == 401
+        token = "\n"
+        assert get(server.port, Authorization="Bearer \t")[0] == 401
+
+    def gone() -> str:
+        raise ConfigError("secret file /x: no such file")
+
+    with MetricsServer(("127.0.0.1", 0), gone, lambda: "text\n") as server:
+        assert get(server.port, Authorization="Bearer x")[::2] == (503, "the token cannot be read\n")
+
+
+def test_who_drips_is_cut_off_and_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web_server, "REQUEST_SECONDS", 600.0)
+    with MetricsServer(("127.0.0.1", 0), None, lambda: "text\n") as server, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", server.port)
+        dripping = [stack.enter_context(socket.create_connection(address, 60)) for _ in range(web_server.MOST_REQUESTS)]
+        for each in dripping:
+            each.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+        wait_for(lambda: len(server._server._let_in) == web_server.MOST_REQUESTS)
+        with socket.create_connection(address, 60) as late:
+            assert late.recv(1) == b""  # no room: told at once
+        monkeypatch.setattr(web_server, "REQUEST_SECONDS", 0.5)
+        over = threading.Event()
+        drip = threading.Thread(target=keep_dripping, args=(dripping[0], over))
+        drip.start()
+        try:
+            for each in dripping:
+                assert each.recv(1) == b""
+        finally:
+            over.set()
+            drip.join()
+        wait_for(lambda: not server._server._let_in)
+        assert get(server.port)[0] == 200
+
+
+def keep_dripping(line: socket.socket, over: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        while not over.wait(0.05):
+            line.sendall(b"x")
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def configured(metrics: str) -> Any:

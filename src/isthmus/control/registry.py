@@ -5,22 +5,26 @@ Invariants:
   ``retry_for`` is over; every request here may be repeated without harm. After that the registry counts as down, and
   whoever asks next is told at once;
 - an error names the site, the request and the registry's own words, and never a credential;
-- each thread has a connection of its own, kept alive.
+- each thread has a connection of its own, kept alive;
+- an answer is bounded in size and, whole, in time; one that is no JSON is an error that says so.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
+import io
 import json
 import random
 import re
+import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from isthmus.config import Registry, Site
@@ -34,6 +38,8 @@ from isthmus.errors import (
 )
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+# More than any registry has to say at once.
+MOST_BYTES = 64 << 20
 # The API's word for a subject without a level of its own; a registry that never says it (Apicurio) shows NONE instead.
 NO_LEVEL_OF_ITS_OWN = 40408
 NO_SUBJECT = "isthmus-no-such-subject"
@@ -57,6 +63,41 @@ def setting(_: str, value: Any) -> str:
     if not isinstance(value, str) or not _SETTING.fullmatch(value):
         raise ValueError(f"no mode and no level: {str(value)[:40]!r}")
     return value
+
+
+class _Clocked(io.RawIOBase):
+    """What a socket brings until a moment; one byte now and then does not keep it open."""
+
+    def __init__(self, stream: BinaryIO, line: socket.socket, until: float) -> None:
+        self._stream, self._line, self._until = stream, line, until
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer takes too long")
+        self._line.settimeout(left)
+        return int(self._stream.raw.readinto(buffer) or 0)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer that has to come, head and body, within the connection's time."""
+
+    def __init__(self, sock: socket.socket, *given: Any, **named: Any) -> None:
+        super().__init__(sock, *given, **named)
+        self._line, self._seconds = sock, sock.gettimeout() or 0.0
+        self.fp = io.BufferedReader(_Clocked(self.fp, sock, time.monotonic() + self._seconds))
+
+    def close(self) -> None:
+        super().close()
+        with contextlib.suppress(OSError):  # the next request on this connection has its whole time again
+            self._line.settimeout(self._seconds)
 
 
 class RegistryClient:
@@ -161,7 +202,7 @@ class RegistryClient:
             except _PASSING as error:
                 status, text = 0, _words(error)
             if 200 <= status < 300:
-                return json.loads(text) if text else None
+                return self._parsed(verb, where, status, text) if text else None
             if 0 < status < 500 and status != 429:
                 raise self._refusal(verb, where, status, text)
             if time.monotonic() + pause > deadline:
@@ -173,6 +214,17 @@ class RegistryClient:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE, pause * 2)
 
+    def _parsed(self, verb: str, where: str, status: int, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            began = " ".join(text[:200].split())[:80]
+            raise RegistryRefused(
+                f"{self._name(verb, where)}: the answer is not JSON that a registry gives; it begins {began!r}. Is registry.url right, or does a proxy answer?",
+                self.site,
+                status,
+            ) from None
+
     def _send(self, verb: str, where: str, body: Mapping[str, Any] | None) -> tuple[int, str]:
         connection = self._connection()
         try:
@@ -180,7 +232,14 @@ class RegistryClient:
             connection.request(verb, self._base + where, payload, self._headers())
             answer = connection.getresponse()
             self.requests += 1
-            return answer.status, answer.read().decode("utf-8", "replace")
+            text = answer.read(MOST_BYTES + 1)
+            if len(text) > MOST_BYTES:
+                raise RegistryRefused(
+                    f"{self._name(verb, where)}: the answer is larger than {MOST_BYTES >> 20} MiB",
+                    self.site,
+                    answer.status,
+                )
+            return answer.status, text.decode("utf-8", "replace")
         except BaseException:
             connection.close()  # it may be in the middle of an answer; http.client opens it anew by itself
             raise
@@ -193,6 +252,7 @@ class RegistryClient:
                 connection = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
             else:
                 connection = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+            connection.response_class = _Answer
             self._mine.connection = connection
             self._open.append(connection)
         return connection
