@@ -1,19 +1,22 @@
 """Commands of the operator's own that recovery calls: to keep writers away from a site, and to let them in again.
 
 Invariant: a command is a list of words, run without a shell; what it may need is in its environment (``ISTHMUS_SITE``,
-``ISTHMUS_OPERATION``), never in its arguments.
+``ISTHMUS_OPERATION``), never in its arguments. Of our own environment, where secrets may stand, it gets what every command needs and what the file names.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from isthmus.config.base import Model
 from isthmus.config.mistakes import wrong
 from isthmus.config.quantities import Duration
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _words(value: Any) -> Any:
@@ -32,6 +35,15 @@ def _words(value: Any) -> Any:
 Command = Annotated[list[str] | None, BeforeValidator(_words, json_schema_input_type=list[str] | str | None)]
 
 
+def _variable(value: Any) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise wrong("expected the name of a variable", found=False)
+    return str(value)
+
+
+Variable = Annotated[str, BeforeValidator(_variable), WithJsonSchema({"type": "string", "title": "variable"})]
+
+
 class Hooks(Model):
     """Commands that keep writers away from a site, and let them in again."""
 
@@ -41,3 +53,7 @@ class Hooks(Model):
     )
     unfence: Command = Field(default=None, description="Run to let clients write to the site again.")
     timeout: Duration = Field(default=120.0, description="How long a command may take.")
+    environment: list[Variable] = Field(
+        default=[],
+        description="Variables that the commands get besides `PATH`, `HOME`, `USER`, the language, the time zone and `TMPDIR`.",
+    )

@@ -99,7 +99,7 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc]
-    """kafka-python's manager with our transports, and a memory for why a connection failed.
+    """kafka-python's manager with our transports, secrets that are read for each connection, and a memory for why a connection failed.
 
     ``plain`` is whether each address of the site has failed for a reason that trying again is unlikely to cure: it is told to whoever does
     not want to wait. One that answers slowly, beside others that are down, is waited for.
@@ -107,7 +107,8 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     last_error: Exception | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, site: Site, *args: Any, **kwargs: Any) -> None:
+        self._site = site
         super().__init__(*args, **kwargs)
         self._plainly: set[Any] = set()
 
@@ -122,6 +123,8 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
             sock = await _dial(self._net, node, self.config["socket_options"], timeout_at)
             if self.ssl_enabled:
                 tls = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+                if self._site.tls is not None and self._site.tls.key_password is not None:
+                    tls["ssl_password"] = self._site.tls.key_password.reveal()
                 transport: Any = TlsTransport(self._net, sock, host=node.host, **tls)
             else:
                 transport = TcpTransport(self._net, sock, host=node.host)
@@ -147,7 +150,10 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         connection = super().get_connection(*args, **kwargs)
         # The manager makes its connections itself; one that was made just now has not connected yet.
-        connection.__class__ = FrameConnection
+        if connection.__class__ is not FrameConnection:
+            connection.__class__ = FrameConnection
+            if self._site.sasl is not None and self._site.sasl.password is not None:
+                connection.config["sasl_plain_password"] = self._site.sasl.password.reveal()
         return connection
 
     async def _connect(self, node: Any, conn: Any, *args: Any, **kwargs: Any) -> None:
@@ -216,6 +222,7 @@ class Cluster:
         self.loop = loop or Loop()
         self._owns_loop = loop is None
         self._manager = _Manager(
+            site,
             self.loop.net,
             bootstrap_servers=list(site.bootstrap),
             client_id=purpose,

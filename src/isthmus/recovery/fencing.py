@@ -17,6 +17,8 @@ from isthmus.errors import HookFailed
 How = Literal["hook", "acls", "none"]
 # Under which key a site's table remembers that a hook has fenced a site.
 HOOK = "hook-fence/"
+# What every command needs; anything else in our environment may be a secret.
+PASSED = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "TZ", "TMPDIR")
 
 
 def run_hook(site: Site, name: Literal["fence", "unfence"], operation: str) -> str:
@@ -25,7 +27,9 @@ def run_hook(site: Site, name: Literal["fence", "unfence"], operation: str) -> s
     if command is None:
         return ""
     assert site.hooks is not None
-    environment = {**os.environ, "ISTHMUS_SITE": site.name, "ISTHMUS_OPERATION": operation}
+    handed_on = {*PASSED, *site.hooks.environment}
+    environment = {key: value for key, value in os.environ.items() if key in handed_on or key.startswith("LC_")}
+    environment |= {"ISTHMUS_SITE": site.name, "ISTHMUS_OPERATION": operation}
     where = f"sites.{site.name}.hooks.{name} ({command[0]})"
     try:
         done = subprocess.run(
