@@ -44,6 +44,7 @@ def test_a_site_dies_and_returns_in_a_rehearsal(tmp_path: Path) -> None:
             "east": {
                 "bootstrap": "kafka.east.invalid:9092",
                 "hooks": {"fence": ["touch", str(ran)], "unfence": ["touch", str(ran)]},
+                "tls": True,
                 "sasl": {"mechanism": "PLAIN", "username": "drill", "password": "a-secret-word"},
             },
             "west": {"bootstrap": "kafka.west.invalid:9092"},

@@ -17,6 +17,7 @@ from isthmus.config.copies import copies_of, ways_of
 from isthmus.config.link import Link, fill_origin
 from isthmus.config.metrics import Metrics
 from isthmus.config.mistakes import Loc, Problem, did_you_mean, several
+from isthmus.config.names import is_loopback
 from isthmus.config.rename import fill
 from isthmus.config.site import Site
 from isthmus.config.spark import MASTER, OPEN, Options, SparkOptions, open_master
@@ -127,6 +128,7 @@ def check_config(
         *(way for way in ways if way.loc[-1] != "topics" or way.loc[1] not in clashing),
         *_check_registries(sites, links),
         *_check_masters(links, spark or {}),
+        *_check_clear(sites),
     ]
 
 
@@ -246,3 +248,25 @@ def _check_masters(links: Mapping[str, Mapping[str, Any]], spark: Options) -> li
         )
         for where, missing in found.items()
     ]
+
+
+def _check_clear(sites: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
+    """Passwords and tokens that would travel for anybody to read."""
+    problems: list[Problem] = []
+    for name, site in sites.items():
+        sasl, registry = site.get("sasl"), site.get("registry")
+        away = not all(is_loopback(address.rpartition(":")[0]) for address in site.get("bootstrap") or ())
+        if sasl and "tls" in site and site["tls"] is None and away and not sasl.in_the_clear and not sasl.hides:
+            what = "token" if sasl.token is not None else "password"
+            hint = "set tls, or sasl.in_the_clear: true where the network is guarded otherwise"
+            problems.append(
+                Problem(
+                    ("sites", name, "sasl", "mechanism"), f"without TLS the {what} travels for anybody to read", hint
+                )
+            )
+        if registry and registry.in_the_open and not registry.in_the_clear:
+            hint = "use https, or in_the_clear: true where the network is guarded otherwise"
+            problems.append(
+                Problem(("sites", name, "registry", "url"), "over http the secret travels for anybody to read", hint)
+            )
+    return problems

@@ -27,6 +27,12 @@ def is_internal(topic: str) -> bool:
     return topic.startswith(INTERNAL_PREFIXES)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether what is sent there stays on this machine, as far as the name tells."""
+    name = host.strip("[]").casefold()
+    return name in ("localhost", "::1") or re.fullmatch(r"127(\.[0-9]{1,3}){3}", name) is not None
+
+
 def topic_problem(topic: str) -> str:
     """Why this cannot be the name of a topic that we write or read; empty if it can."""
     if topic in ("", ".", "..") or not _TOPIC.fullmatch(topic):

@@ -14,7 +14,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from isthmus.config.base import Model
 from isthmus.config.mistakes import Problem, several, wrong
-from isthmus.config.quantities import Count, Duration
+from isthmus.config.names import is_loopback
+from isthmus.config.quantities import Count, Duration, Switch
 from isthmus.config.secret import Secret
 from isthmus.config.tls import Tls
 
@@ -57,7 +58,18 @@ class Registry(Model):
     retry_for: Duration = Field(
         default=30.0, description="How long a request that fails in passing (5xx, no answer) is tried again."
     )
+    in_the_clear: Switch = Field(
+        default=False,
+        description="Send a password or a token over http, for anybody on the way to read. On this machine it needs no word.",
+    )
     connections: Count = Field(default=8, description="Requests at the same time.")
+
+    @property
+    def in_the_open(self) -> bool:
+        """Whether a secret of it travels so that others can read it."""
+        secret = self.password is not None or self.token is not None
+        parts = urlsplit(self.url)
+        return secret and parts.scheme == "http" and not is_loopback(parts.hostname or "")
 
     @model_validator(mode="after")
     def _check(self) -> Registry:

@@ -38,6 +38,15 @@ class Sasl(Model):
         default=None,
         description="Bearer token, for OAUTHBEARER. From a file it is read anew for each connection.",
     )
+    in_the_clear: Switch = Field(
+        default=False,
+        description="Send a password (PLAIN) or a token (OAUTHBEARER) without TLS, for anybody on the way to read. On this machine it needs no word.",
+    )
+
+    @property
+    def hides(self) -> bool:
+        """Whether the mechanism itself keeps the secret from those on the way."""
+        return self.mechanism.startswith("SCRAM")
 
     @model_validator(mode="after")
     def _check(self) -> Sasl:

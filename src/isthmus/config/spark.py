@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonS
 from pydantic_core import PydanticCustomError
 
 from isthmus.config.mistakes import Problem, several, wrong
+from isthmus.config.names import is_loopback
 from isthmus.config.secret import MASK, Secret
 
 _OPTION = re.compile(r"spark(\.[A-Za-z0-9_-]+)+")
@@ -27,7 +28,6 @@ MASTER, AUTHENTICATE = "spark.master", "spark.authenticate"
 ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 # An option of our own: the master may do without.
 OPEN = "spark.isthmus.open"
-_LOOPBACK = re.compile(r"spark://(127\.[0-9.]+|localhost|\[::1\])(:[0-9]+)?(,.*)?")
 
 Options = dict[str, str | Secret]
 
@@ -35,12 +35,18 @@ Options = dict[str, str | Secret]
 def open_master(options: Mapping[str, str | Secret]) -> str:
     """What is missing for work to go to the master, with the sites' passwords in it; empty if nothing is."""
     master = str(options.get(MASTER, "local"))
-    if master.startswith("local") or _LOOPBACK.fullmatch(master) or _on(options, OPEN):
+    if master.startswith("local") or _here(master) or _on(options, OPEN):
         return ""
     missing = [] if _on(options, AUTHENTICATE) else [f"{AUTHENTICATE}: true"]
     if not any(_on(options, each) for each in ENCRYPTED):
         missing.append(f"{ENCRYPTED[0]}: true")
     return " and ".join(missing)
+
+
+def _here(master: str) -> bool:
+    """Whether all masters of a standalone cluster are on this machine."""
+    hosts = [address.rpartition(":")[0] or address for address in master.removeprefix("spark://").split(",")]
+    return master.startswith("spark://") and all(is_loopback(host) for host in hosts)
 
 
 def _on(options: Mapping[str, str | Secret], option: str) -> bool:

@@ -167,7 +167,7 @@ def test_check_live_asks_the_sites(capsys, monkeypatch):
 def test_show_masks_secrets_and_fills_in(capsys, monkeypatch):
     monkeypatch.setenv("TASKS", "3")
     put(
-        "sites:\n  a:\n    bootstrap: a:1\n    sasl: {mechanism: PLAIN, username: u, password: hunter2}\n"
+        "sites:\n  a:\n    bootstrap: a:1\n    sasl: {mechanism: SCRAM-SHA-256, username: u, password: hunter2}\n"
         "  b: {bootstrap: 'b:1'}\n"
         "links:\n  l:\n    from: a\n    to: b\n    topics: [x]\n    tasks: ${TASKS}\n"
         "spark: {spark.ssl.keyPassword: hunter2}\n"
@@ -253,7 +253,7 @@ def test_no_java_and_no_pyspark(tmp_path, monkeypatch, capsys):
 def test_a_plain_secret_is_warned_of_where_it_stands(capsys, monkeypatch):
     monkeypatch.setenv("SECRET", "hidden-too")
     secret = "password: hunter2"
-    site = "  a:\n    bootstrap: 'a:1'\n    sasl:\n      mechanism: PLAIN\n      username: u\n      "
+    site = "  a:\n    bootstrap: 'a:1'\n    sasl:\n      mechanism: SCRAM-SHA-256\n      username: u\n      "
     put(f"sites:\n{site}{secret}\n")
     assert main(["config", "check"]) == 0
     out, err = capsys.readouterr()

@@ -135,7 +135,7 @@ def test_mistakes(lines, tmp_path, monkeypatch, value, expected):
     monkeypatch.setenv("EMPTY", "")
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    text = f"sites:\n  a:\n    bootstrap: a:1\n    sasl:\n      {{mechanism: PLAIN, username: u, password: {value}}}\n"
+    text = f"sites:\n  a:\n    bootstrap: a:1\n    sasl:\n      {{mechanism: SCRAM-SHA-256, username: u, password: {value}}}\n"
     assert lines(text) == [expected.replace("{base}", str(tmp_path))]
 
 

@@ -61,7 +61,11 @@ def test_a_mistake_as_people_read_it(write, tmp_path, monkeypatch):
     [
         ("spark.master: 'local[4]'", ""),
         ("spark.master: 'spark://127.0.0.1:7077'", ""),
-        ("spark.master: 'spark://localhost:7077,elsewhere:7077'", ""),
+        ("spark.master: 'spark://localhost:7077,[::1]:7077'", ""),
+        (
+            "spark.master: 'spark://localhost:7077,elsewhere:7077'",
+            "spark.authenticate: true and spark.network.crypto.enabled: true",
+        ),
         (
             "spark.master: 'spark://127.0.0.1.example.com:7077'",
             "spark.authenticate: true and spark.network.crypto.enabled: true",
@@ -84,6 +88,37 @@ def test_passwords_travel_guarded_or_the_file_says_otherwise(options, missing):
         assert f"set {missing}, or spark.isthmus.open: true" in str(caught.value)
         (mistake,) = caught.value.mistakes
         assert text.splitlines()[mistake["line"] - 1][mistake["column"] - 1 :].startswith(options.partition(" ")[2][:5])
+
+
+@pytest.mark.parametrize(
+    ("site", "told"),
+    [
+        ("bootstrap: 'a:1', sasl: {mechanism: PLAIN, username: u, password: p}", "without TLS the password travels"),
+        ("bootstrap: 'a:1', sasl: {mechanism: OAUTHBEARER, token: t}", "without TLS the token travels"),
+        (
+            "bootstrap: '127.0.0.1:1,127.evil.example:1', sasl: {mechanism: OAUTHBEARER, token: t}",
+            "without TLS the token travels",
+        ),
+        ("bootstrap: 'a:1', registry: {url: 'http://r', username: u, password: p}", "over http the secret travels"),
+        ("bootstrap: 'a:1', registry: {url: 'http://r', token: t}", "over http the secret travels"),
+        ("bootstrap: 'a:1', sasl: {mechanism: SCRAM-SHA-256, username: u, password: p}", ""),
+        ("bootstrap: 'a:1', tls: true, sasl: {mechanism: PLAIN, username: u, password: p}", ""),
+        ("bootstrap: 'a:1', sasl: {mechanism: PLAIN, username: u, password: p, in_the_clear: true}", ""),
+        ("bootstrap: '127.0.0.1:1,localhost:2,[::1]:3', sasl: {mechanism: PLAIN, username: u, password: p}", ""),
+        ("bootstrap: 'a:1', registry: {url: 'http://r'}", ""),
+        ("bootstrap: 'a:1', registry: {url: 'http://r', token: t, in_the_clear: true}", ""),
+        ("bootstrap: 'a:1', registry: {url: 'http://localhost:8081', token: t}", ""),
+        ("bootstrap: 'a:1', registry: {url: 'https://r', token: t}", ""),
+    ],
+)
+def test_secrets_do_not_travel_in_the_clear_unless_the_file_says_so(site, told):
+    text = f"sites: {{a: {{{site}}}}}\n"
+    if not told:
+        loads(text)
+        return
+    with pytest.raises(ConfigError, match=told) as caught:
+        loads(text)
+    assert "in_the_clear: true" in str(caught.value)
 
 
 def test_spark_options_may_be_secrets(tmp_path, monkeypatch):
@@ -137,7 +172,7 @@ def test_from_code():
 
 def test_relative_paths_in_loads(tmp_path):
     (tmp_path / "pw").write_text("x")
-    sasl = "{mechanism: PLAIN, username: u, password: {file: pw}}"
+    sasl = "{mechanism: SCRAM-SHA-256, username: u, password: {file: pw}}"
     config = loads(f"sites:\n  a:\n    bootstrap: a:1\n    sasl: {sasl}\n", base=tmp_path)
     assert config.sites["a"].sasl is not None
 

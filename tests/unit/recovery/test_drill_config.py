@@ -22,6 +22,7 @@ sites:
     cluster_id: the-cluster-id
   west:
     bootstrap: kafka.west.example:9093
+    tls: true
     sasl: {mechanism: OAUTHBEARER, token: {env: DRILL_TOKEN}}
     registry: {url: "https://registry.west.example"}
   north: {bootstrap: kafka.north.example:9092}
