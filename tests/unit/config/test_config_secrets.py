@@ -38,7 +38,7 @@ def secret(request, monkeypatch, secret_file):
 def site(secret):
     return Site(
         name="a",
-        bootstrap=["a:1"],
+        bootstrap=["localhost:1"],
         sasl=Sasl(mechanism="PLAIN", username="u", password=secret),
         request_timeout=5,
     )
@@ -135,7 +135,7 @@ def test_mistakes(lines, tmp_path, monkeypatch, value, expected):
     monkeypatch.setenv("EMPTY", "")
     (tmp_path / "empty").write_text("\n")
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
-    text = f"sites:\n  a:\n    bootstrap: a:1\n    sasl:\n      {{mechanism: SCRAM-SHA-256, username: u, password: {value}}}\n"
+    text = f"sites:\n  a:\n    bootstrap: localhost:1\n    sasl:\n      {{mechanism: PLAIN, username: u, password: {value}}}\n"
     assert lines(text) == [expected.replace("{base}", str(tmp_path))]
 
 
