@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from isthmus.private import cache_directory, make_private, why_not_private
+
 TRAINING_SECONDS = 180
 
 
@@ -29,16 +31,15 @@ def archive_path() -> Path | None:
     real = Path(java).resolve()
     jars = Path(spark.origin).parent / "jars"
     identity = hashlib.sha256(f"{_TRAINING} {real} {real.stat().st_mtime_ns} {jars} {jars.stat().st_mtime_ns}".encode())
-    cache = Path(os.environ.get("ISTHMUS_CACHE") or Path.home() / ".cache" / "isthmus")
-    return cache / "archives" / f"spark-{identity.hexdigest()[:16]}.jsa"
+    return cache_directory() / "archives" / f"spark-{identity.hexdigest()[:16]}.jsa"
 
 
 def java_options() -> str:
-    """Options that use the archive, if it is there."""
+    """Options that use the archive, if it is there and nobody else can have put it there: a JVM runs what it holds."""
     path = archive_path()
     return (
         f"-XX:SharedArchiveFile={path} -Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
-        if path and path.exists()
+        if path and path.exists() and not why_not_private(path.parent)
         else ""
     )
 
@@ -48,7 +49,8 @@ def make() -> Path | None:
     path = archive_path()
     if path is None or path.exists():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if make_private(path.parent):
+        return None
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         made = Path(scratch, "spark.jsa")
         subprocess.run(

@@ -20,6 +20,7 @@ from isthmus.config.secret import Secret
 from isthmus.config.spark import is_credential
 from isthmus.engine.class_archive import java_options
 from isthmus.errors import IsthmusError
+from isthmus.private import make_private
 
 # The driver's JVM schedules and does nothing else; records never enter it.
 # Spark refuses less than 450 MiB; what is resident is about half of it.
@@ -145,16 +146,17 @@ def build_context(options: Mapping[str, str | Secret], needed: int) -> Any:
     settings.update(chosen)
     os.environ["PYSPARK_PYTHON"] = settings["spark.pyspark.python"]
     secrets |= {key: settings.pop(key) for key in list(settings) if is_credential(key)}
+    log = _log()
     conf = SparkConf().setMaster(master).setAll(list(settings.items()))
     try:
-        with _stderr_to_log(), _own_interrupts(), _by_file(secrets):
+        with _stderr_to_log(log), _own_interrupts(), _by_file(secrets):
             return SparkContext(conf=conf)
     except Exception as error:
         lines = [line.strip(" :") for line in str(error).splitlines() if line.strip()]
         reason = next((line for line in lines if "Exception" in line), lines[0] if lines else type(error).__name__)
         raise IsthmusError(
             f"Spark could not be started on {master}: {reason}; is a JDK 17+ on the PATH, and are the spark options right? "
-            f"What Spark printed is in {_LOG}"
+            f"What Spark printed is in {log}"
         ) from error
 
 
@@ -191,18 +193,21 @@ def _own_interrupts() -> Iterator[None]:
             signal.signal(signal.SIGINT, kept)
 
 
-_LOG = os.path.join(tempfile.gettempdir(), f"isthmus-spark-{os.getuid()}.log")
+def _log() -> str:
+    """Where what Spark prints is kept: in a directory of our own, or, where others have one of that name, in a new one."""
+    home = Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}"
+    return str((Path(tempfile.mkdtemp(prefix="isthmus-")) if make_private(home) else home) / "spark.log")
 
 
 @contextlib.contextmanager
-def _stderr_to_log() -> Iterator[None]:
+def _stderr_to_log(path: str) -> Iterator[None]:
     """The JVM that is started inside writes its own remarks to a log file and not between our lines."""
     if os.environ.get("ISTHMUS_DEBUG"):
         yield
         return
     sys.stderr.flush()
     kept = os.dup(2)
-    log = os.open(_LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         os.dup2(log, 2)
         yield

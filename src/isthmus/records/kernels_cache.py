@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from numba.core import config as numba_config
 from numba.core.registry import cpu_target
 
 from isthmus import __version__
+from isthmus.private import cache_directory, make_private
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -51,23 +51,15 @@ def _sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _writable(folder: Path) -> bool:
+def _usable(folder: Path) -> bool:
+    """Whether we can write there, and nobody else: loading a kernel runs its code."""
+    if make_private(folder):
+        return False
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError:
         return False
     return True
-
-
-def _private(folder: Path) -> bool:
-    """Whether a folder in a place that all users share is ours alone: loading a kernel runs its code."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
 
 
 @cache
@@ -75,18 +67,15 @@ def kernels_directory() -> Path:
     """The directory of this build's compiled kernels; in a temporary place if home is read-only."""
     _, processor, _ = cpu_target.target_context.codegen().magic_tuple()
     build = f"{__version__}-numba{numba.__version__}-{processor}-{_sources_digest()}"
-    chosen = os.environ.get("ISTHMUS_CACHE")
-    candidates = [Path(chosen)] if chosen else []
+    candidates = []
     try:
-        candidates.append(Path.home() / ".cache" / "isthmus")
+        candidates += [cache_directory(), Path.home() / ".cache" / "isthmus"]
     except RuntimeError:  # no home at all, as in some containers
         pass
-    shared = Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}"
-    if _private(shared):
-        candidates.append(shared)
+    candidates.append(Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}")
     for candidate in candidates:
         folder = candidate / "kernels" / build
-        if _writable(folder):
+        if not make_private(candidate) and _usable(folder):
             return folder
     return Path(tempfile.mkdtemp(prefix="isthmus-kernels-"))
 

@@ -42,7 +42,7 @@ class Sandbox:
         self._keep = keep
         if directory is None:
             home = Path(tempfile.gettempdir(), f"isthmus-sandbox-{os.getuid()}")
-            home.mkdir(mode=0o700, exist_ok=True)
+            usable(home, "Take it away, or set TMPDIR.")
             # In turns, or one would sweep the directory that another has made and not locked yet.
             with locked(home / "sweep.lock"):
                 _sweep(home)

@@ -13,20 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from isthmus.errors import SandboxError
+from isthmus.private import cache_directory, make_private
 
-
-def cache_directory() -> Path:
-    """The cache's directory; not necessarily there yet."""
-    chosen = os.environ.get("ISTHMUS_CACHE")
-    return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "isthmus"
+__all__ = ["cache_directory", "locked", "usable"]
 
 
 def usable(directory: Path, cure: str = "Set ISTHMUS_CACHE to a directory that you may write to.") -> Path:
-    """A directory that is there and takes files; one that cannot be is an error that names it."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SandboxError(f"Cannot use the directory {directory}: {error.strerror}. {cure}") from None
+    """A directory that is there and takes files from us, and from nobody else; one that cannot be is an error that names it."""
+    if why := make_private(directory):
+        raise SandboxError(f"Cannot use the directory {directory}: {why}. {cure}")
     if not os.access(directory, os.W_OK | os.X_OK):
         raise SandboxError(f"Cannot use the directory {directory}: it takes no files from us. {cure}")
     return directory
