@@ -1,7 +1,8 @@
 """Positions of groups as files: CSV and JSON, read and written.
 
 Invariant: what was written is read back the same. CSV has the columns of Kafka's own tool (group, topic, partition, offset)
-and one more for metadata; its heading may be missing.
+and one more for metadata; its heading may be missing. Names and metadata are other people's words: a cell that a spreadsheet would take for a formula
+begins with an apostrophe, which is taken away again when it is read.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+# What a formula begins with, for one spreadsheet or another; none is empty.
+_FORMULA = tuple("=+-@\t\r\n|%")
 COLUMNS = ("group", "topic", "partition", "offset", "metadata")
 
 
@@ -30,8 +33,20 @@ def to_csv(entries: Iterable[Entry]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([e.group, e.topic, e.partition, e.offset, e.metadata] for e in entries)
+    writer.writerows([_cell(e.group), _cell(e.topic), e.partition, e.offset, _cell(e.metadata)] for e in entries)
     return out.getvalue()
+
+
+def _formula(text: str) -> bool:
+    return text.lstrip("'")[:1] in _FORMULA
+
+
+def _cell(text: str) -> str:
+    return f"'{text}" if text and _formula(text) else text
+
+
+def _text(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _formula(cell) else cell
 
 
 def to_json(entries: Iterable[Entry]) -> str:
@@ -48,7 +63,8 @@ def read_entries(text: str) -> list[Entry]:
             continue
         if not 4 <= len(row) <= 5:
             raise ValueError(f"line {number}: expected {','.join(COLUMNS)}")
-        found.append(_entry(f"line {number}", row[0].strip(), row[1].strip(), row[2].strip(), row[3].strip(), *row[4:]))
+        group, topic, partition, offset = (cell.strip() for cell in row[:4])
+        found.append(_entry(f"line {number}", _text(group), _text(topic), partition, offset, *map(_text, row[4:])))
     return found
 
 
