@@ -4,6 +4,9 @@ Invariant: a jar set's directory appears by one rename, complete and with a mani
 SHA-256, or not at all. A set that no longer matches its manifest is fetched again. However many processes
 ask at once, one fetches and the others wait for it.
 
+The jars of the versions that are tested are pinned: their hashes are a part of the project (``pinned.json``, made by tools/pin_jars.py), and a set with another file in it is refused. Of
+other versions only the registry's own checksums are known.
+
 Ivy ships with pyspark, checks what it downloads against the registry's own checksums and knows the
 registry's address, so no build tool, no container and no address is needed here. ``ISTHMUS_IVY_SETTINGS``
 may name an Ivy settings file for networks that have a registry of their own.
@@ -12,6 +15,7 @@ may name an Ivy settings file for networks that have a registry of their own.
 from __future__ import annotations
 
 import hashlib
+import importlib.resources
 import importlib.util
 import json
 import os
@@ -27,6 +31,7 @@ from isthmus.sandbox.java import find_java
 from isthmus.sandbox.process import KeptProcess
 
 MANIFEST = "manifest.json"
+PINNED = "pinned.json"
 DEFAULT_REGISTRY = "2.6.13.Final"
 FETCH_SECONDS = 900.0  # a slow link needs minutes for 45 MB, a dead one must not hang a test run
 
@@ -91,6 +96,9 @@ def damage(directory: Path, verify: bool = False) -> str | None:
     """
     try:
         recorded = json.loads((directory / MANIFEST).read_text())["files"]
+        known = pinned().get(directory.name)
+        if known is not None and known != {name: about["sha256"] for name, about in recorded.items()}:
+            return "not the files that are pinned"
     except FileNotFoundError:
         return "not fetched yet"
     except (OSError, ValueError, KeyError, TypeError):
@@ -116,12 +124,35 @@ def _fetch_into_place(wanted: JarSet) -> None:
     scratch = Path(tempfile.mkdtemp(prefix=f"{wanted.name}.partial-", dir=target.parent))
     try:
         _retrieve(wanted, scratch)
+        refuse_others(wanted.name, scratch / "lib")
         _write_manifest(wanted, scratch)
         if target.exists():
             shutil.rmtree(target)
         scratch.rename(target)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def pinned() -> dict[str, dict[str, str]]:
+    """The SHA-256 of each file of the sets that are pinned."""
+    found: dict[str, dict[str, str]] = json.loads(
+        importlib.resources.files("isthmus.sandbox").joinpath(PINNED).read_text()
+    )
+    return found
+
+
+def refuse_others(name: str, library: Path) -> None:
+    """Raise if a set that is pinned holds anything else."""
+    wanted = pinned().get(name)
+    if wanted is None:
+        return
+    found = {path.name: _sha256(path) for path in library.iterdir()}
+    odd = sorted(file for file in wanted.keys() | found.keys() if wanted.get(file) != found.get(file))
+    if odd:
+        raise SandboxError(
+            f"What was fetched as {name} is not what this version of Isthmus was tested with: {', '.join(odd[:5])}. Nothing of it is used. "
+            "Somebody in between may have changed it; fetch it over another network, or ask your registry's keepers"
+        )
 
 
 def _retrieve(wanted: JarSet, scratch: Path) -> None:
