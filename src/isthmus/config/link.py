@@ -24,6 +24,7 @@ from isthmus.config.quantities import (
     Partition,
     Rate,
     ReplicationFactor,
+    Size,
     Switch,
     Timestamp,
 )
@@ -174,6 +175,10 @@ class Link(Model):
     on_corrupt: Literal["stop", "skip"] = Field(
         default="stop",
         description="What to do with a batch whose checksum is wrong: stop its partition, or leave it out.",
+    )
+    max_inflated: Size = Field(
+        default=512 << 20,
+        description="Most bytes that one compressed batch may become; a larger one stops its partition, whatever it claims to hold. A task needs memory for it.",
     )
     tasks: Count | None = Field(
         default=None, description="Parallel tasks. Left out means one for each of Spark's cores."

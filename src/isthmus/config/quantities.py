@@ -85,6 +85,13 @@ def parse_rate(value: Any) -> int:
     return int(rate)
 
 
+def parse_size(value: Any) -> int:
+    """Bytes from ``1000000``, ``10 MB`` or ``64MiB``."""
+    if isinstance(value, str) and "/" in value:
+        raise wrong('expected bytes such as 1000000, "10 MB" or "64MiB"')
+    return parse_rate(value)
+
+
 def _whole(minimum: int, maximum: int) -> Any:
     def parse(value: Any) -> int:
         number = as_integer(value.strip()) if isinstance(value, str) else value
@@ -140,6 +147,19 @@ Rate = Annotated[
                 },
             ],
             "title": "bytes a second",
+        }
+    ),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?$"},
+            ],
+            "title": "bytes",
         }
     ),
 ]

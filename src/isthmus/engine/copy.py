@@ -150,7 +150,7 @@ class Copier:
         self._should_stop = should_stop
         self._exactly_once = lease.link.delivery == "exactly-once"
         rules = compile_rules(lease.link, lease.identities)
-        self._transcoder = Transcoder(rules, lease.link.compression, lease.link.on_corrupt)
+        self._transcoder = Transcoder(rules, lease.link.compression, lease.link.on_corrupt, lease.link.max_inflated)
         self._loop = Loop()
         self._signal = Signal(self._loop)
         self._source = Cluster(lease.source, self._loop, f"isthmus-{lease.link.name}-{lease.slot}")

@@ -85,7 +85,9 @@ class Inflater:
                 self._used = start + _inflate_into(codec, source, room)
             except _OutputFullError:
                 if len(room) >= self._most:
-                    raise InflateError(f"it inflates to more than {self._most} bytes") from None
+                    raise InflateError(
+                        f"it inflates to more than {self._most} bytes (max_inflated on the link)"
+                    ) from None
                 grown = np.empty(min(2 * len(self._buffer), start + self._most), np.uint8)
                 grown[:start] = self._buffer[:start]
                 self._buffer = grown

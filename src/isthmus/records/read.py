@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.errors import PartitionFault
 from isthmus.records import faults, layout, scan
-from isthmus.records.compression import InflateError, Inflater
+from isthmus.records.compression import MOST_INFLATED, InflateError, Inflater
 from isthmus.records.gather import KEEP_CODEC, NOT_ALONE, gather
 from isthmus.records.index import FINE, index
 from isthmus.records.model import Bytes, Columns, Longs, Records, read_only
@@ -59,11 +59,11 @@ class Fetched:
 class Reader:
     """Owns the memory that groups are read into. Not for several threads, nor two readings at once."""
 
-    def __init__(self, skip_corrupt: bool) -> None:
+    def __init__(self, skip_corrupt: bool, max_inflated: int = MOST_INFLATED) -> None:
         self._skip = skip_corrupt
         self._table = np.empty((scan.ROWS, scan.WIDTH), np.int64)
         self._columns = Columns()
-        self._inflater = Inflater()
+        self._inflater = Inflater(most=max_inflated)
 
     def groups(
         self, fetched: Fetched, may_pass: bool = False, codec: int = KEEP_CODEC, max_bytes: int = 0

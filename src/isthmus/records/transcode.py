@@ -17,6 +17,7 @@ import numpy as np
 
 from isthmus.errors import PartitionFault
 from isthmus.records import faults, layout, scan
+from isthmus.records.compression import MOST_INFLATED
 from isthmus.records.gather import KEEP_CODEC
 from isthmus.records.model import Bytes, Longs, Records, read_only
 from isthmus.records.outgoing import Outgoing
@@ -51,17 +52,23 @@ class Copied:
 class Transcoder:
     """Turns fetched bytes into batches to produce. One for each task; not for several threads.
 
-    ``compression`` is ``keep`` or a codec's name; ``on_corrupt`` is ``stop`` or ``skip``.
+    ``compression`` is ``keep`` or a codec's name; ``on_corrupt`` is ``stop`` or ``skip``; ``max_inflated``, what a batch may become.
     """
 
-    def __init__(self, rules: tuple[Rule, ...], compression: str = "keep", on_corrupt: str = "stop") -> None:
+    def __init__(
+        self,
+        rules: tuple[Rule, ...],
+        compression: str = "keep",
+        on_corrupt: str = "stop",
+        max_inflated: int = MOST_INFLATED,
+    ) -> None:
         if compression != "keep" and compression not in layout.CODECS:
             raise ValueError(f"compression is keep or one of {layout.CODECS}, not {compression!r}")
         if on_corrupt not in ("stop", "skip"):
             raise ValueError(f"on_corrupt is stop or skip, not {on_corrupt!r}")
         self._rules = tuple(rule for rule in rules if rule.touches_records)
         self._codec = KEEP_CODEC if compression == "keep" else layout.CODECS.index(compression)
-        self._reader = Reader(skip_corrupt=on_corrupt == "skip")
+        self._reader = Reader(on_corrupt == "skip", max_inflated)
         self._writer = Writer()
 
     def feed(

@@ -73,8 +73,8 @@ async def look(
     if not chosen:
         return []
     signal = Signal(source.loop)
-    here = _Eye(Side(source, {pair.topic for pair, _ in chosen}, signal), signal, rules_of(errand))
-    there = _Eye(Side(target, {pair.target_topic for pair, _ in chosen}, signal), signal, ())
+    here = _Eye(Side(source, {pair.topic for pair, _ in chosen}, signal, errand.link), signal, rules_of(errand))
+    there = _Eye(Side(target, {pair.target_topic for pair, _ in chosen}, signal, errand.link), signal, ())
     try:
         return [await _show(here, there, errand, pair, offender) for pair, offender in chosen]
     finally:

@@ -115,11 +115,13 @@ def apply_rules(rules: Iterable[Rule], records: Records) -> Records:
 class Side:
     """One side of all units of a task: fetches ranges, and reads records out of what was fetched."""
 
-    def __init__(self, cluster: Cluster, topics: Iterable[str], signal: Signal, skip_corrupt: bool = False) -> None:
+    def __init__(
+        self, cluster: Cluster, topics: Iterable[str], signal: Signal, link: Link, skip_corrupt: bool = False
+    ) -> None:
         self.cluster = cluster
         self._leaders = Leaders(cluster, topics)
         self.fetcher = Fetcher(cluster, self._leaders, signal, BUFFER_BYTES, WAIT_MS)
-        self._reader = batches.Reader(skip_corrupt)
+        self._reader = batches.Reader(skip_corrupt, link.max_inflated)
 
     async def start(self) -> None:
         await self._leaders.refresh_patiently(STUCK_SECONDS)
@@ -179,8 +181,8 @@ class Comparison:
     async def _run(self, loop: Loop, clusters: list[Cluster], units: list[Unit]) -> list[Outcome]:
         signal = Signal(loop)
         skip = self._errand.link.on_corrupt == "skip"
-        source = Side(clusters[0], {u.pair.topic for u in units}, signal, skip)
-        target = Side(clusters[1], {u.pair.target_topic for u in units}, signal)
+        source = Side(clusters[0], {u.pair.topic for u in units}, signal, self._errand.link, skip)
+        target = Side(clusters[1], {u.pair.target_topic for u in units}, signal, self._errand.link)
         for side in (source, target):
             await side.cluster.connect()
             try:

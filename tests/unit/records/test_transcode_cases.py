@@ -593,3 +593,12 @@ def test_options_are_checked() -> None:
         Transcoder((), compression="brotli")
     with pytest.raises(ValueError, match="on_corrupt"):
         Transcoder((), on_corrupt="ignore")
+
+
+def test_a_batch_that_inflates_to_too_much_is_a_fault_that_names_the_limit() -> None:
+    batch = make(recs(0, 50, size=1000), codec=4)
+    assert len(written(feed(batch, (OffsetHeader("n"),), max_inflated=100_000))) == 50
+    copied = feed(batch, (OffsetHeader("n"),), max_inflated=10_000)
+    assert isinstance(copied.fault, CorruptBatch)
+    assert "max_inflated" in copied.fault.message
+    assert copied.next_offset == 0
