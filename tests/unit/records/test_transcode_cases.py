@@ -427,16 +427,13 @@ def test_bytes_that_do_not_inflate(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", range(1, 5))
-def test_a_few_bytes_that_would_inflate_to_gigabytes(codec: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from isthmus.records import read
-
-    monkeypatch.setattr(read, "Inflater", lambda: compression.Inflater(1 << 16, 1 << 20))
+def test_a_few_bytes_that_would_inflate_to_gigabytes(codec: int) -> None:
     bomb = make(recs(0, 1), codec=codec, compress=lambda data: COMPRESS[codec](bytes(20 << 20)))
-    copied = feed(bomb, WITH_HEADER)
+    copied = feed(bomb, WITH_HEADER, max_inflated=1 << 20)
     assert isinstance(copied.fault, CorruptBatch)
-    assert "more than 1048576 bytes" in str(copied.fault)
+    assert "more than 1048576 bytes (max_inflated on the link)" in str(copied.fault)
     fits = make([Rec(0), Rec(1, value=bytes(900_000))], codec=codec)
-    assert feed(fits, WITH_HEADER).records == 2
+    assert feed(fits, WITH_HEADER, max_inflated=1 << 20).records == 2
 
 
 def old_message(offset: int, magic: int) -> bytes:
@@ -593,12 +590,3 @@ def test_options_are_checked() -> None:
         Transcoder((), compression="brotli")
     with pytest.raises(ValueError, match="on_corrupt"):
         Transcoder((), on_corrupt="ignore")
-
-
-def test_a_batch_that_inflates_to_too_much_is_a_fault_that_names_the_limit() -> None:
-    batch = make(recs(0, 50, size=1000), codec=4)
-    assert len(written(feed(batch, (OffsetHeader("n"),), max_inflated=100_000))) == 50
-    copied = feed(batch, (OffsetHeader("n"),), max_inflated=10_000)
-    assert isinstance(copied.fault, CorruptBatch)
-    assert "max_inflated" in copied.fault.message
-    assert copied.next_offset == 0
