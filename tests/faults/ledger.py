@@ -15,8 +15,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 import stock
 
@@ -251,7 +259,37 @@ class Judge:
         now = list(load.delivered)
         while any(have < want for have, want in zip(self._target.counts, now, strict=True)):
             self.look(0.2)
-            assert time.monotonic() < deadline, f"{self._target.counts} of {now} records came out in {timeout} s"
+            if time.monotonic() > deadline:
+                raise AssertionError(
+                    f"{self._target.counts} of {now} records came out in {timeout} s; {self._whereabouts()}"
+                )
+
+    def _whereabouts(self) -> str:
+        """Where each end's log stands, and where we read it: who is late, the link or the reader."""
+        told = []
+        for end, site, topic in zip(
+            (self._source, self._target), self._sites, (self._topic, self._target_topic), strict=True
+        ):
+            client = AdminClient({**site.client_config(), **QUIET})
+            where = [TopicPartition(topic, p) for p in range(self._partitions)]
+            try:
+                ends = {
+                    level.name: [
+                        future.result(20).offset
+                        for future in client.list_offsets(
+                            dict.fromkeys(where, OffsetSpec.latest()), isolation_level=level
+                        ).values()
+                    ]
+                    for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+                }
+                leaders = {
+                    n: p.leader for n, p in client.list_topics(topic, timeout=20).topics[topic].partitions.items()
+                }
+            except KafkaException as error:
+                ends, leaders = {"unknown": [str(error)]}, {}
+            at = [p.offset for p in end.consumer.position(where)]
+            told.append(f"{site.name}: read to {at}, ends {ends}, leaders {leaders}")
+        return "; ".join(told)
 
     def finish(self, counts: Sequence[int], timeout: float = 120.0) -> None:
         """Both ends hold exactly these many records a partition, the same ones, and nothing comes after them."""
