@@ -35,7 +35,7 @@ def show(sites: SitesArgument = None, config: ConfigOption = DEFAULT_CONFIG, jso
     for site in _sites(loaded, sites):
         with connected(site) as (cluster,):
             for topic in cluster.call(tables, cluster):
-                rows += [{"site": site.name, **each.to_json()} for each in cluster.call(kept, cluster, topic)]
+                rows += [{"site": site.name, **each.to_json()} for each in cluster.call(kept, cluster, topic).records]
     odd = [row for row in rows if not row["counts"]]
     if not json:
         for row in rows:
@@ -63,23 +63,25 @@ def sign(
 ) -> None:
     """Sign what Isthmus keeps at the sites with `state.secret`: once when the secret is set, and after each change of it.
 
-    Look at it first with `isthmus state show`: what is signed is believed. Links may run meanwhile. Given again, it changes nothing.
+    Look at it first with `isthmus state show`: what is signed is believed. A site that keeps nothing yet gets a table that is signed, so that nobody
+    else can begin it. Links may run meanwhile. Given again, it changes nothing.
     """
     loaded = load(config)
     if loaded.state is None:
         raise ConfigError(f"{config}: there is no secret to sign with: set state.secret")
     from isthmus.cli.connect import connected
-    from isthmus.control.kept import kept, sign_all, tables, to_sign
+    from isthmus.control.kept import kept, sign_all, tables
+    from isthmus.engine.state import SITES_TOPIC
 
     rows: list[dict[str, Any]] = []
     for site in _sites(loaded, sites):
         with connected(site) as (cluster,):
             found = {topic: cluster.call(kept, cluster, topic) for topic in cluster.call(tables, cluster)}
-            count = sum(len(to_sign(each, everything)) for each in found.values())
+            count = sum(len(each.to_sign(everything)) for each in found.values())
             warning = f"site {site.name}: {count} records are signed, and believed from then on"
             if count and not agreed(warning, "Have you looked at them, and are they yours?", yes):
                 raise typer.Abort
-            for topic in found:
+            for topic in {**found, SITES_TOPIC: None}:
                 signed = cluster.call(sign_all, cluster, topic, everything)
                 rows.append({"site": site.name, "topic": topic, "signed": len(signed)})
     output.emit(rows if rows or json else "nothing is kept", json)

@@ -34,6 +34,8 @@ from isthmus.kafka.read import Row, read_rows
 
 # The key under which a table says that it is signed.
 SIGNED = "table/signed"
+# What it says of that to those who have only a secret that is not used any more.
+RETIRED = '{"retired":true}'
 AGAIN_SECONDS, FIRST_PAUSE = 15.0, 0.05
 # Whoever left a transaction open is known to be dead by then.
 READABLE_SECONDS = 90.0
@@ -149,7 +151,16 @@ def _table(cluster: Cluster, topic: str, rows: Iterable[Row]) -> Table:
     strangers = _signed_rows(cluster, table, rows, keys) if keys else _plain_rows(table, rows)
     if strangers and SIGNED not in table:
         _refuse_unsigned(table, strangers)
-    table.forged = strangers
+    if keys and SIGNED in table and table[SIGNED] != {}:
+        raise BadState(
+            f"{topic}[0] at site {table.site} is signed with a newer secret than state.secret: set the new one, as everybody else has",
+            table.site,
+            topic,
+            SIGNED,
+            table.offsets[SIGNED],
+        )
+    # What stood there before all was signed is history, of which the log is not rid yet.
+    table.forged = [each for each in strangers if each.offset > table.offsets.get(SIGNED, -1)]
     table.pop(SIGNED, None)
     return table
 
@@ -251,7 +262,7 @@ async def write_records(cluster: Cluster, topic: str, records: list[Record]) -> 
     """Write these. Again if need be: a leader that has moved, or of a topic just made, is met anew, and what is written twice is the same as written
     once."""
     deadline, pause = time.monotonic() + AGAIN_SECONDS, FIRST_PAUSE
-    while True:
+    while records:
         try:
             await _write(cluster, topic, records)
             return

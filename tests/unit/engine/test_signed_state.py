@@ -27,7 +27,7 @@ from isthmus.engine.identity import KIND as SITE
 from isthmus.engine.identity import of_table
 from isthmus.engine.signature import Place, Signed, claimed, proved, sign
 from isthmus.engine.state import Claim, Control
-from isthmus.engine.table import SIGNED, Table, _table
+from isthmus.engine.table import RETIRED, SIGNED, Table, _table
 from isthmus.errors import BadState, ConfigError
 from isthmus.kafka.acls import Acl
 from isthmus.kafka.read import Row
@@ -86,6 +86,12 @@ def test_of_a_signed_table_only_what_is_signed_counts_and_the_rest_is_named() ->
     assert stands([MARKER, signed("site/east", ["a"], cluster="another")], SECRET) == {}
 
 
+def test_what_stood_there_before_it_was_signed_is_no_alarm() -> None:
+    rows = [("site/east", b'["a"]'), signed("site/east", ["a"]), MARKER, ("site/east", b"forged")]
+    found = stands(rows, SECRET)
+    assert (of_table(found), [each.offset for each in found.forged]) == ({"east": ["a"]}, [3])
+
+
 def test_an_old_record_that_is_written_again_changes_nothing() -> None:
     old, new = signed("site/east", ["a"], 1), signed("site/east", ["a", "b"], 2)
     assert of_table(stands([MARKER, old, new, old], SECRET)) == {"east": ["a", "b"]}
@@ -98,6 +104,20 @@ def test_secrets_are_changed_without_a_gap() -> None:
     found = stands(rows, SECRET, OLD)
     assert (of_table(found), found.numbers["site/east"], found.forged) == ({"east": ["a"]}, 4, [])
     assert of_table(stands([*rows, signed("site/east", ["a", "b"], 5)], SECRET, OLD)) == {"east": ["a", "b"]}
+
+
+def test_who_has_only_a_secret_that_was_replaced_is_told() -> None:
+    retired = SIGNED, sign(OLD, Place("cluster", TOPIC, SIGNED), Signed(2, RETIRED))
+    rows = [
+        signed(SIGNED, {}, secret=OLD),
+        signed("site/east", ["a"], secret=OLD),
+        retired,
+        signed(SIGNED, {}, 3),
+        signed("site/east", ["a"]),
+    ]
+    assert of_table(stands(rows, SECRET, OLD)) == of_table(stands(rows, SECRET)) == {"east": ["a"]}
+    with pytest.raises(BadState, match="signed with a newer secret"):
+        stands(rows, OLD)
 
 
 def test_what_was_never_signed_is_believed_by_nobody_who_has_a_secret() -> None:
