@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from ledger import create_topic, read_topic
 from replicator import Replicator
@@ -43,8 +43,10 @@ TRY_AGAIN = {4, 6, 7, -9}
 
 
 class Episode:
-    def __init__(self, sites: list[KafkaSite], directory: Path, name: str, rng: random.Random) -> None:
-        self._rng, self.name, self._directory = rng, name, directory
+    def __init__(
+        self, sites: list[KafkaSite], directory: Path, name: str, rng: random.Random, secret: str | None = None
+    ) -> None:
+        self._rng, self.name, self._directory, self._secret = rng, name, directory, secret
         self.shape = rng.choice(["one-way", "one-way", "two-way", "two-way", "mesh"])
         self.sites = sites[: 3 if self.shape == "mesh" else 2]
         self.delivery = (
@@ -61,7 +63,7 @@ class Episode:
         self._run: Replicator | None = None
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.shape}, {self.delivery}, headers {'on' if self.headers else 'off'}"
+        return f"{self.name}: {self.shape}, {self.delivery}, headers {'on' if self.headers else 'off'}{', signed' if self._secret else ''}"
 
     def _configure(self) -> dict[str, dict[str, Any]]:
         names = [site.name for site in self.sites]
@@ -78,7 +80,9 @@ class Episode:
             common |= {"loop": "returning" if self.shape == "two-way" else "foreign"}
             common["tasks"] = 1
         links = {f"{self.name}-{a}-{b}": {"from": a, "to": b, **common} for a, b in pairs}
-        document = {"sites": {site.name: site.site_yaml() for site in self.sites}, "links": links}
+        document: dict[str, Any] = {"sites": {site.name: site.site_yaml() for site in self.sites}, "links": links}
+        if self._secret:
+            document["state"] = {"secret": self._secret}
         self.config.write_text(json.dumps(document))
         return links
 
@@ -186,6 +190,8 @@ class Episode:
             self.forget: 2,
             self.look: 2,
         }
+        if self._secret:
+            choices[self.forge] = 2
         if self.shape != "mesh" and self.delivery == "exactly-once" and self.headers:
             choices |= {self.planned: 1, self.emergency: 1}
         (action,) = self._rng.choices(list(choices), list(choices.values()))
@@ -204,6 +210,30 @@ class Episode:
                 os.kill(self._rng.choice(found), signal.SIGKILL)
         self.counts["kill"] += 1
         self.tell(f"killed {what}")
+
+    def forge(self) -> None:
+        """Somebody else writes state: nothing of it may be believed, nor stop anything."""
+        site = self._rng.choice(self.sites)
+        links = [state.control_topic(name) for name, link in self.links.items() if link["to"] == site.name]
+        topic = self._rng.choice([state.SITES_TOPIC, *links])
+        if topic not in AdminClient({**site.client_config(), **QUIET}).list_topics(timeout=30).topics:
+            return  # who may not create it cannot begin it
+        key = self._rng.choice(
+            [
+                f"site/{site.name}",
+                "link/wishes",
+                "link/claim",
+                f"journal/failover/{site.name}",
+                "fence/x",
+                "table/signed",
+            ]
+        )
+        value = self._rng.choice([None, b"not json", b"{}", b'["another"]', b'{"held":"forged","paused":true}'])
+        producer = Producer({**site.client_config(), **QUIET})
+        producer.produce(topic, value, key, 0)
+        producer.flush(30)
+        self.counts["forge"] += 1
+        self.tell(f"forged {key} in {topic} at {site.name}")
 
     def kill_a_broker(self) -> None:
         site = self._rng.choice(self.sites)

@@ -38,6 +38,8 @@ def main() -> int:
     parser.add_argument("--actions", type=int, default=ACTIONS, help="faults and verbs in an episode")
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
+    # Of the whole soak: the sites' own table is one for all episodes.
+    secret = "the secret of a soak, which is long" if chosen.seed % 2 else None
     deadline = time.monotonic() + 60 * chosen.minutes
     counts: Counter[str] = Counter()
     directory = Path(tempfile.mkdtemp(prefix="isthmus-soak-"))
@@ -48,7 +50,7 @@ def main() -> int:
         while not failed and time.monotonic() < deadline:
             place = directory / f"episode-{number}"
             place.mkdir()
-            episode = Episode(sites, place, f"s{number}", random.Random(f"{chosen.seed} {number}"))
+            episode = Episode(sites, place, f"s{number}", random.Random(f"{chosen.seed} {number}"), secret)
             print(f"episode {number}: {episode}", flush=True)
             try:
                 episode.carry_out(chosen.actions)
