@@ -5,7 +5,7 @@ READY  := $(VENV)/.ready
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint types unit format reference fuzz soak lock clean
+.PHONY: help setup demo bench test lint types unit format reference fuzz soak audit lock clean
 
 help: ## explain every target
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -53,6 +53,9 @@ fuzz: $(READY) ## a million mutated batches through the codec (some minutes)
 
 soak: $(READY) ## random faults for hours, judged all the time: MINUTES=120 SEED=7; EPISODE=3 repeats one
 	$(BIN)/python tests/soak/soak.py $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(EPISODE),--episode $(EPISODE))
+
+audit: $(READY) ## what we depend on: known vulnerabilities, ages, licences
+	@$(BIN)/python tools/audit.py
 
 lock: ## renew requirements.lock from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 --no-emit-index-url --no-header --quiet -o requirements.lock
