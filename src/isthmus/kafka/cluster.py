@@ -118,6 +118,7 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         sock: socket.socket | None = None
+        transport: Any = None
         self._plainly.discard(node.node_id)
         try:
             sock = await _dial(self._net, node, self.config["socket_options"], timeout_at)
@@ -125,13 +126,15 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc]
                 tls = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
                 if self._site.tls is not None and self._site.tls.key_password is not None:
                     tls["ssl_password"] = self._site.tls.key_password.reveal()
-                transport: Any = TlsTransport(self._net, sock, host=node.host, **tls)
+                transport = TlsTransport(self._net, sock, host=node.host, **tls)
             else:
                 transport = TcpTransport(self._net, sock, host=node.host)
             await transport.handshake()
         except Exception as error:
             if sock is not None:
                 sock.close()
+            if transport is not None:
+                transport._sock.close()  # TLS has taken the socket over
             self.last_error = error
             if isinstance(error, (PlainFailure, ssl.SSLError)):
                 self._plainly.add(node.node_id)
