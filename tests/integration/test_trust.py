@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 from links import (
     Message,
     Setup,
@@ -23,6 +24,7 @@ from links import (
     read,
     run,
     send,
+    topics_of,
     wait_for,
 )
 from test_control_acls import bindings, grant
@@ -156,6 +158,39 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
     assert isthmus(signed, "promote", signed.link).code == 6
     told = isthmus(plain, "sites", "list")
     assert "no state.secret" in told.err
+
+
+def test_a_link_s_user_has_no_say_in_recovery(guarded: tuple[KafkaSite, KafkaSite], unique_topic: Name) -> None:
+    """With rights on its own prefix alone it copies, and can touch neither fences nor journals nor other links."""
+    east, west = guarded
+    topic, link = create_topic(east, unique_topic("apart")), new_name("apart")
+    create_topic(west, topic)
+    own = f"_isthmus.{link}"
+    grant(
+        east, f"ALLOW READ TOPIC:LITERAL:{topic} User:app *", f"ALLOW DESCRIBE_CONFIGS TOPIC:LITERAL:{topic} User:app *"
+    )
+    grant(
+        west,
+        *(f"ALLOW {what} TOPIC:LITERAL:{topic} User:app *" for what in ("READ", "WRITE", "DESCRIBE_CONFIGS")),
+        *(f"ALLOW {what} TOPIC:PREFIXED:{own}. User:app *" for what in ("READ", "WRITE", "CREATE")),
+        f"ALLOW READ GROUP:LITERAL:{own} User:app *",
+        f"ALLOW WRITE TRANSACTIONAL_ID:PREFIXED:{own}. User:app *",
+    )
+    entries = {site.name: site.site_yaml() for site in guarded}
+    for entry in entries.values():
+        entry["sasl"] = {**entry["sasl"], "username": "app", "password": USERS["app"]}
+    sync = {"groups": False, "configs": False}
+    made = {"from": east.name, "to": west.name, "topics": [topic], "sync": sync}
+    setup = configure({site.name: site for site in guarded}, {link: made}, entries)
+    produce(east, topic, numbered(30))
+    copy_until_caught_up(setup)
+    assert len(read(west, topic)[0]) == 30
+    assert isthmus(setup, "pause", link).code == 0
+    for foreign in (SITES, "_isthmus.other.control"):
+        if foreign not in topics_of(west):
+            create_topic(west, foreign)
+        with pytest.raises(KafkaException, match="authorization failed"):
+            send(producer_of(west, "app"), foreign, [Message(b"{}", b"fence/x")])
 
 
 def test_a_bad_record_stops_what_it_is_about_and_nothing_else(

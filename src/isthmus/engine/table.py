@@ -305,7 +305,10 @@ async def _readable(cluster: Cluster, topic: str, end: int) -> None:
 async def ensure_table(cluster: Cluster, topic: str) -> None:
     """The table's topic is there when this returns."""
     metadata = await cluster.metadata([topic])
-    if metadata.topics[topic].error is not kerrors.UnknownTopicOrPartitionError:
+    error = metadata.topics[topic].error
+    if error is not None and issubclass(error, kerrors.AuthorizationError):
+        raise explained(cluster, error(topic), "WRITE")
+    if error is not kerrors.UnknownTopicOrPartitionError:
         return
     factor = min(3, max(1, len(metadata.brokers)))
     outcome = await create_topics(cluster, [NewTopic(topic, 1, factor, state.STATE_TOPIC_CONFIG)])
