@@ -503,6 +503,12 @@ def test_duration_and_exit_codes(east: KafkaSite, west: KafkaSite, unique_topic:
     assert answer.code == 0, answer
     assert answer.err == ""
     assert run(setup, "--duration", "soon").code == 2
+    # Time that is over is not the same as done.
+    assert isthmus(setup, "pause", setup.link).code == 0
+    produce(east, topic, numbered(5))
+    answer = run(setup, "--until-caught-up", "--duration", "2s")
+    assert (answer.code, "not caught up after 2s" in answer.lines[-1]["message"]) == (1, True), answer
+    assert isthmus(setup, "resume", setup.link).code == 0
     assert run(setup, "no-such-link").code == 2
     # A partition that stands still is the exit code of a run that caught up with all the others.
     create_topic(west, f"{topic}.small", max_message_bytes="2000")

@@ -341,6 +341,8 @@ class Episode:
         for writer in self._writers:
             if writer.site is site:
                 writer.stop(patience)
+        for table in self._tables:
+            table.resting.set()
 
     def planned(self) -> None:
         old, new = self.sites
@@ -372,6 +374,8 @@ class Episode:
     def _write_again(self) -> None:
         for site in self.sites[: 1 if self.shape == "one-way" else None]:
             self.write(site)
+        for table in self._tables:
+            table.resting.clear()
 
     # -- quiet, and judgement -----------------------------------------------------------------------------
 

@@ -149,6 +149,8 @@ class Table:
         self.topic = topic
         self._site, self._rng = site, random.Random(rng.random())
         self._stop = threading.Event()
+        # While work is somewhere else nobody writes here.
+        self.resting = threading.Event()
         self._thread = threading.Thread(target=self._write, daemon=True)
 
     def start(self) -> Table:
@@ -171,6 +173,9 @@ class Table:
         )
         number = 0
         while not self._stop.wait(0.005):
+            if self.resting.is_set():
+                producer.poll(0.1)
+                continue
             key, value = b"k%d" % self._rng.randrange(40), b"%d" % number
             with contextlib.suppress(BufferError):
                 producer.produce(self.topic, value if self._rng.random() < 0.95 else None, key, 0)

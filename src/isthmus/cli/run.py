@@ -18,6 +18,7 @@ from isthmus.cli.exporting import chosen_metrics, exporting
 from isthmus.cli.link_table import link_table, summary
 from isthmus.cli.links import chosen_links
 from isthmus.config import load
+from isthmus.errors import IsthmusError
 
 if TYPE_CHECKING:
     from isthmus.engine.snapshot import LinkState
@@ -61,7 +62,7 @@ def run(
 
     Ctrl-C ends at a transaction boundary; the next run goes on from there. Exits with 0 when done, 3 for a mistake in
     the configuration, 4 when a site cannot be reached, 5 when a site refuses us, 6 when a partition stands still, 7
-    when another replicator has taken the link over, 130 when interrupted.
+    when another replicator has taken the link over, 130 when interrupted; 1 when `--duration` is over and `--until-caught-up` is not reached.
     """
     seconds = seconds_of("--duration", duration) if duration is not None else None
     loaded = load(config)
@@ -76,7 +77,13 @@ def run(
     with exporting(chosen, view.show) as show:
         runner = Runner(loaded, links or [], view.say, show)
         with stop_on_signals(runner), view:
-            runner.run(until_caught_up, seconds)
+            states = runner.run(until_caught_up, seconds)
+    if runner.late:
+        behind = {state.link: state.lag for state in states}
+        words = ", ".join(f"{name} ({behind.get(name, 0):,} records behind)" for name in runner.late)
+        raise IsthmusError(
+            f"not caught up after {duration}: {words}. What was copied stays; the next run goes on from there"
+        )
 
 
 class View:

@@ -40,6 +40,8 @@ class Runner:
         self._say, self._show = say, show
         self._runs: list[LinkRun] = []
         self._stopping = False
+        # The links that had not caught up when the time was over.
+        self.late: list[str] = []
 
     def stop(self) -> None:
         self._stopping = True
@@ -134,6 +136,7 @@ class Runner:
                     return
             now = time.monotonic()
             if deadline is not None and now >= deadline:
+                self.late = [run.job.link.name for run in runs if until_caught_up and not run.caught_up()]
                 return
             if now - shown >= 0.5:
                 shown = now
