@@ -303,7 +303,7 @@ async def _readable(cluster: Cluster, topic: str, end: int) -> None:
 
 
 async def ensure_table(cluster: Cluster, topic: str) -> None:
-    """The table's topic is there when this returns."""
+    """The table's topic is there when this returns; signed from its first record on, if there is a secret."""
     metadata = await cluster.metadata([topic])
     error = metadata.topics[topic].error
     if error is not None and issubclass(error, kerrors.AuthorizationError):
@@ -316,6 +316,10 @@ async def ensure_table(cluster: Cluster, topic: str) -> None:
         if why is not None:
             raise explained(cluster, why.error(why.words), "CREATE")
     await wait_for_topics(cluster, [topic])
+    if cluster.site.signing:
+        place = Place(cluster.cluster_id or "", topic, SIGNED)
+        mark = sign(cluster.site.signing.keys()[0], place, Signed(1, "{}"))
+        await write_records(cluster, topic, [(SIGNED.encode(), mark)])
 
 
 def explained(cluster: Cluster, error: Exception, operation: str) -> Exception:
