@@ -84,6 +84,10 @@ links:
 # Spark options for all links.
 spark:
   spark.master: local[*]
+
+# The secret that signs what Isthmus keeps at the sites: openssl rand -hex 32 > secrets/state; then `isthmus state sign`.
+# state:
+#   secret: {file: secrets/state}
 """
 
 
