@@ -87,7 +87,7 @@ spark:
 
 # The secret that signs what Isthmus keeps at the sites: openssl rand -hex 32 > secrets/state; then `isthmus state sign`.
 # state:
-#   secret: {file: secrets/state}
+#   secret: {{file: secrets/state}}
 """
 
 
