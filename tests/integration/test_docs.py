@@ -227,7 +227,7 @@ SITE_KEYS = set(Site.model_fields)
 
 def completed(data: dict[str, Any]) -> dict[str, Any]:
     """A whole configuration around a part of one."""
-    if not data.keys() & {"sites", "links", "spark", "metrics"}:
+    if not data.keys() & {"sites", "links", "spark", "metrics", "state"}:
         if data.keys() <= SITE_KEYS:
             return {"sites": {"a": {"bootstrap": "a.example:9092", **data}}}
         assert data.keys() <= LINK_KEYS, f"neither a configuration, nor a site's part, nor a link's: {sorted(data)}"
@@ -246,7 +246,7 @@ def test_yaml_is_valid(document: Path, block: Block, tmp_path: Path, monkeypatch
         monkeypatch.setenv("".join(name), "something")
     for name in re.findall(r"\b(?:ca|certificate|key|file): ([\w./-]+)", block.text):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("-----BEGIN CERTIFICATE-----\n")
+        (tmp_path / name).write_text("-----BEGIN CERTIFICATE-----" * 2 + "\n")
     whole = tmp_path / "isthmus.yaml"
     YAML().dump(completed(YAML(typ="safe", pure=True).load(block.text)), whole)
     loads(whole.read_text(), base=tmp_path)
