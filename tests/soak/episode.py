@@ -277,6 +277,10 @@ class Episode:
 
     def _verb(self, *arguments: str) -> None:
         code, out = self.command(*arguments)
+        deadline = time.monotonic() + QUIET_SECONDS
+        while code == 6 and "it has never run" in out and time.monotonic() < deadline:
+            self.keep_running()  # which has only just begun
+            code, out = self.command(*arguments)
         self.tell(f"isthmus {' '.join(arguments)}: {code}")
         if code != 0:
             raise Violation(f"isthmus {' '.join(arguments)} ended with {code}:\n{out[-2000:]}")

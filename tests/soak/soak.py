@@ -58,7 +58,7 @@ def main() -> int:
                 failed = f"episode {number} ({episode}) of seed {chosen.seed}:\n{violation}"
             counts.update(episode.counts)
             counts["episodes"] += 1
-            if chosen.episode:
+            if chosen.episode or failed:
                 break
             number += 1
     print(json.dumps(dict(counts)), flush=True)

@@ -7,6 +7,7 @@ refuses is told when it refuses it. Nothing is tried out to find out.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -75,17 +76,18 @@ def without_overruled(needs: Iterable[str]) -> list[str]:
     return sorted(told)
 
 
-def command_of(need: str) -> str:
-    """The line of Kafka's own tool that does what a right asks for; empty if it asks for something else."""
+def command_of(need: str, address: str = "") -> str:
+    """The line of Kafka's own tool that does what a right asks for; empty if it asks for something else. Names are other people's words: a shell
+    takes each for one word, whatever stands in it."""
     found = _ACL.fullmatch(need)
     if found is None:
         return ""
-    tool = f"kafka-acls.sh --bootstrap-server ADDRESS_OF_{found['site']}"
+    tool = f"kafka-acls.sh --bootstrap-server {address or 'ADDRESS_OF_' + found['site']}"
     if found["denied"]:
         host = f" --deny-host {found['host']}" if found["host"] else ""
-        who = f"--remove --force --deny-principal {found['whom']}{host}"
+        who = f"--remove --force --deny-principal {shlex.quote(found['whom'])}{host}"
         return f"{tool} {who} --operation {_camel(found['denied'])} {_resource(found['there'])}"
-    who = f"--add --allow-principal {found['principal'] or 'User:NAME'}"
+    who = f"--add --allow-principal {shlex.quote(found['principal'] or 'User:NAME')}"
     return f"{tool} {who} --operation {_camel(found['operation'])} {_resource(found['what'])}"
 
 
@@ -99,7 +101,7 @@ def _resource(words: str) -> str:
         return "--cluster"
     prefixed = " --resource-pattern-type prefixed" if name.endswith(" (prefixed)") else ""
     name = name.removesuffix(" (prefixed)")
-    return f"--{kind} '{name}'{prefixed}" if name == "*" else f"--{kind} {name}{prefixed}"
+    return f"--{kind} {shlex.quote(name)}{prefixed}"
 
 
 def right(site: Site, operation: str, kind: str, name: str = "", prefixed: bool = False) -> Right:

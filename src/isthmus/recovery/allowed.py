@@ -16,7 +16,7 @@ from isthmus.config import Link, Site
 from isthmus.control import fence as acl_fence
 from isthmus.control.needs import Need, is_granted
 from isthmus.control.promote import plan_promotion
-from isthmus.control.rights import Right, acl_places, cluster_rights, principal_of, right, topic_rights
+from isthmus.control.rights import Right, acl_places, cluster_rights, command_of, principal_of, right, topic_rights
 from isthmus.engine import state
 from isthmus.engine.state import SITES_TOPIC
 from isthmus.errors import AuthorisationFailed
@@ -47,24 +47,13 @@ def refuse_missing(stage: Stage, old: str, new: str, links: Sequence[Link], how:
 
 def _refusal(sites: dict[str, Site], missing: Iterable[Right]) -> AuthorisationFailed:
     needs = sorted(missing)
-    lines = [f"  {need}\n    {grant_line(sites[need.site], need)}" for need in needs]
+    lines = [f"  {need}\n    {command_of(str(need), sites[need.site].bootstrap[0])}" for need in needs]
     many = f"{len(needs)} rights are" if len(needs) > 1 else "a right is"
     words = (
         f"{many} missing, as far as the sites tell, and nothing was changed. Grant, then give the command again:\n"
         + "\n".join(lines)
     )
     return AuthorisationFailed(words, needs[0].site, "\n".join(map(str, needs)))
-
-
-def grant_line(site: Site, need: Right) -> str:
-    """The right as a command of Kafka's own tools."""
-    kind = {"cluster": "--cluster"}.get(need.kind, f"--{need.kind} '{need.name}'")
-    prefixed = " --resource-pattern-type prefixed" if need.prefixed else ""
-    operation = "".join(word.capitalize() for word in need.operation.split("_"))
-    return (
-        f"kafka-acls --bootstrap-server {site.bootstrap[0]} --add --allow-principal {need.principal or 'User:NAME'} "
-        f"--operation {operation} {kind}{prefixed}"
-    )
 
 
 # -- what the steps need ----------------------------------------------------------------------------------------

@@ -173,7 +173,7 @@ def test_a_denial_is_named_and_overrules_the_allowance() -> None:
         ),
         (
             "site east: remove DENY ALL on topic o (prefixed) to User:*: it wins over ALLOW READ on topic orders for User:me",
-            "--remove --force --deny-principal User:* --operation All --topic o --resource-pattern-type prefixed",
+            "--remove --force --deny-principal 'User:*' --operation All --topic o --resource-pattern-type prefixed",
         ),
     ],
 )

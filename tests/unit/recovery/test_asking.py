@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,10 @@ import typer
 
 from isthmus.cli import ask
 from isthmus.config import load
-from isthmus.control.rights import right
+from isthmus.control.rights import command_of, right
 from isthmus.engine.snapshot import LinkState, PartitionState
 from isthmus.errors import Interrupted
 from isthmus.recovery import catching_up
-from isthmus.recovery.allowed import grant_line
 from isthmus.recovery.failover import Emergency
 from isthmus.recovery.journal import Entry
 from isthmus.recovery.reseed import Reseed
@@ -96,11 +96,16 @@ def test_a_limit_that_a_step_waits_for_is_named(config: Any, monkeypatch: pytest
 
 def test_a_right_as_a_command(config: Any) -> None:
     site = config.sites["east"]
-    begin = "kafka-acls --bootstrap-server 127.0.0.1:1 --add --allow-principal User:us --operation"
-    assert grant_line(site, right(site, "DESCRIBE_CONFIGS", "cluster")) == f"{begin} DescribeConfigs --cluster"
-    assert grant_line(site, right(site, "WRITE", "topic", "_isthmus.", True)) == (
-        f"{begin} Write --topic '_isthmus.' --resource-pattern-type prefixed"
+    begin = "kafka-acls.sh --bootstrap-server 127.0.0.1:1 --add --allow-principal User:us --operation"
+
+    def line(*what: Any) -> str:
+        return command_of(str(right(site, *what)), site.bootstrap[0])
+
+    assert line("DESCRIBE_CONFIGS", "cluster") == f"{begin} DescribeConfigs --cluster"
+    assert line("WRITE", "topic", "_isthmus.", True) == (
+        f"{begin} Write --topic _isthmus. --resource-pattern-type prefixed"
     )
+    assert line("READ", "group", "$(rm x); 'y'") == begin + " Read --group " + shlex.quote("$(rm x); 'y'")
 
 
 @pytest.mark.parametrize(
