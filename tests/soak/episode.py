@@ -103,7 +103,7 @@ class Episode:
         try:
             for site in self.sites[: 1 if self.shape == "one-way" else None]:
                 self.write(site)
-            self._start()
+            self._begin()
             for _ in range(actions):
                 time.sleep(self._rng.uniform(0, 3))  # not for a condition: the moment is what is random
                 self.act()
@@ -138,6 +138,23 @@ class Episode:
     def _start(self) -> None:
         first, *others = self.links
         self._run = Replicator(SimpleNamespace(link=first, config=self.config), self._directory, *others)
+
+    def _begin(self) -> None:
+        """Start, and kill parts of it at once or let it come so far that every verb knows the links."""
+        self._start()
+        if self._rng.random() < 0.3:
+            time.sleep(self._rng.uniform(0, 8))
+            self.kill_a_part()
+        deadline = time.monotonic() + QUIET_SECONDS
+        while True:
+            self.keep_running()
+            code, out = self.command("status")
+            with contextlib.suppress(ValueError):
+                if code == 0 and all(link["state"] == "running" for link in json.loads(out)):
+                    return
+            if time.monotonic() > deadline:
+                raise Violation(f"the links do not begin: status ended with {code}:\n{out[-3000:]}")
+            time.sleep(0.5)
 
     def keep_running(self) -> Replicator:
         """The run, started again as a service manager would."""
@@ -277,10 +294,6 @@ class Episode:
 
     def _verb(self, *arguments: str) -> None:
         code, out = self.command(*arguments)
-        deadline = time.monotonic() + QUIET_SECONDS
-        while code == 6 and "it has never run" in out and time.monotonic() < deadline:
-            self.keep_running()  # which has only just begun
-            code, out = self.command(*arguments)
         self.tell(f"isthmus {' '.join(arguments)}: {code}")
         if code != 0:
             raise Violation(f"isthmus {' '.join(arguments)} ended with {code}:\n{out[-2000:]}")
