@@ -250,7 +250,7 @@ class Judge:
             self._judge(message)
         return len(messages)
 
-    def follow(self, load: Load, timeout: float = 120.0) -> None:
+    def follow(self, load: Load, timeout: float = 300.0) -> None:
         """Judge until all that the load has written by now has come out at the destination."""
         deadline = time.monotonic() + timeout
         while not all(load.delivered):
