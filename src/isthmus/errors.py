@@ -252,9 +252,14 @@ class HookFailed(IsthmusError):
 
 
 class TakenOver(IsthmusError):
-    """Another replicator runs this link now; we were fenced and wrote nothing after that."""
+    """Another replicator runs this link now; we were fenced and wrote nothing after that. ``temporary``: it is a recovery
+    operation, which gives the link back when it has caught up."""
 
     exit_code = 7
+
+    def __init__(self, message: str, temporary: bool = False) -> None:
+        super().__init__(message, temporary=temporary)
+        self.temporary = temporary
 
 
 class SandboxError(IsthmusError):

@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -606,8 +606,8 @@ def in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 class Replicator:
     """A link that keeps running in threads of this process: what Spark does with leases, without Spark."""
 
-    def __init__(self, setup: Setup, link: str | None = None, slots: int = 2) -> None:
-        self.job = job_of(setup, link, slots)
+    def __init__(self, setup: Setup, link: str | None = None, slots: int = 2, temporary: bool = False) -> None:
+        self.job = replace(job_of(setup, link, slots), temporary=temporary)
         self.leases = 0
         self.failure: BaseException | None = None
         self._copiers: list[Copier] = []

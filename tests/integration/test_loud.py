@@ -447,6 +447,46 @@ def test_another_replicator_takes_over(east: KafkaSite, west: KafkaSite, unique_
     assert compare(east, west, topic) == 600
 
 
+def test_a_link_of_several_that_is_taken_over_ends_alone(east: KafkaSite, west: KafkaSite, unique_topic: Name) -> None:
+    """A recovery operation gives the link back; another replicator keeps it, and nobody takes it from there again."""
+    topics = [create_topic(east, unique_topic("taken")) for _ in range(2)]
+    names = [new_name(), new_name()]
+    ends = {"from": east.name, "to": west.name}
+    links = {name: {**ends, "topics": [topic]} for name, topic in zip(names, topics, strict=True)}
+    setup = configure({east.name: east, west.name: west}, links)
+    copied = 0
+
+    def both_go_on() -> None:
+        nonlocal copied
+        for topic in topics:
+            produce(east, topic, numbered(10, copied))
+        copied += 10
+        for topic in topics:
+            wait_for_records(west, topic, copied)
+
+    with Run(setup) as first:
+
+        def said(words: str) -> None:
+            wait_for(lambda: words in first.so_far().out, words, seconds=120)
+
+        both_go_on()
+        with Replicator(setup, names[0], temporary=True):
+            said("runs this link until it has caught up")
+            both_go_on()
+        said("its sites can be used again; going on")
+        both_go_on()
+        with Replicator(setup, names[0]) as newer:
+            said("has taken this link over; this one stops; the other links go on")
+            both_go_on()
+            assert newer.leases == 1  # it was not taken back
+            with Replicator(setup, names[1]):
+                answer = first.finish()
+                assert answer.code == TakenOver.exit_code, answer
+                assert answer.lines[-1]["error"] == "TakenOver"
+                both_go_on()
+    assert [compare(east, west, topic) for topic in topics] == [copied, copied]
+
+
 # -- authorisation ---------------------------------------------------------------------------------------
 
 

@@ -286,10 +286,12 @@ class Episode:
         self.tell("a second run takes over")
         old = self.keep_running()
         self._start()
-        code = old.wait(180)
-        if code not in ENDS:
-            raise Violation(f"the run that was taken over ended with {code}:\n{old.output[-3000:]}")
-        old.close()
+        try:
+            code = old.wait(180)
+            if code not in ENDS:
+                raise Violation(f"the run that was taken over ended with {code}:\n{old.output[-3000:]}")
+        finally:
+            old.close()
         self.counts["takeover"] += 1
 
     def _verb(self, *arguments: str) -> None:

@@ -18,3 +18,5 @@ class Job:
     slots: int
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     host: str = field(default_factory=lambda: f"{socket.gethostname()}:{os.getpid()}")
+    temporary: bool = False
+    """A recovery operation runs the link, until it has caught up: whoever ran it before has it back then."""

@@ -229,9 +229,7 @@ class Planner:
         )
         if old is not None:
             if self._claimed and old.run != job.run:
-                raise TakenOver(
-                    f"link {job.link.name}: another replicator (on {old.host}) has taken this link over; this one stops"
-                )
+                raise _taken_over(job.link.name, old)
             for site, was, now in (
                 (job.source.name, old.source_cluster, self.source.cluster_id),
                 (job.target.name, old.target_cluster, self.target.cluster_id),
@@ -249,7 +247,8 @@ class Planner:
         # Slots of older leases count until they are fenced: a planner that dies before that must leave word of them.
         slots = job.slots if self._fenced or old is None else max(job.slots, old.slots)
         started = old is not None and old.started
-        claim = Claim(number, job.run, job.host, self.source.cluster_id, self.target.cluster_id, slots, started)
+        clusters = (self.source.cluster_id, self.target.cluster_id)
+        claim = Claim(number, job.run, job.host, *clusters, slots, started, job.temporary)
         await pen.write({self._map: claim.commit()})
         self._claimed = True
         return claim
@@ -534,6 +533,14 @@ def _is_due(last: float) -> bool:
 
 def _positions(progress: Mapping[Partition, Progress]) -> list[tuple[bytes, bytes | None]]:
     return [position_record(each, partition) for (_, partition), each in progress.items()]
+
+
+def _taken_over(link: str, by: Claim) -> TakenOver:
+    if by.temporary:
+        words = f"a recovery operation (on {by.host}) runs this link until it has caught up"
+    else:
+        words = f"another replicator (on {by.host}) has taken this link over; this one stops"
+    return TakenOver(f"link {link}: {words}", by.temporary)
 
 
 def check_identity(job: Job, source: Cluster, target: Cluster) -> None:

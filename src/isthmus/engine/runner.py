@@ -14,7 +14,7 @@ from isthmus.engine.job import Job
 from isthmus.engine.session import Spark, cores, slots_for
 from isthmus.engine.snapshot import LinkState
 from isthmus.engine.supervise import Event, LinkRun
-from isthmus.errors import Interrupted, IsthmusError, UsageError
+from isthmus.errors import Interrupted, IsthmusError, TakenOver, UsageError
 
 TICK_SECONDS = 0.1
 
@@ -28,6 +28,7 @@ class Runner:
         names: Sequence[str],
         say: Callable[[Event], None],
         show: Callable[[list[LinkState]], None] = lambda states: None,
+        temporary: bool = False,
     ) -> None:
         self._config = config
         self._names = list(names) or list(config.links)
@@ -37,7 +38,7 @@ class Runner:
             raise UsageError(f"no link named {', '.join(unknown)} in the configuration; there are: {known}")
         if not self._names:
             raise UsageError("the configuration has no links to run")
-        self._say, self._show = say, show
+        self._say, self._show, self._temporary = say, show, temporary
         self._runs: list[LinkRun] = []
         self._stopping = False
         # The links that had not caught up when the time was over.
@@ -66,11 +67,13 @@ class Runner:
         jobs = []
         for link in links:
             slots = slots_for(len(links), link.tasks, parallelism) if local or parallelism else (link.tasks or 0)
-            jobs.append(Job(link, config.sites[link.source], config.sites[link.target], slots))
+            ends = (config.sites[link.source], config.sites[link.target])
+            jobs.append(Job(link, *ends, slots, temporary=self._temporary))
         self._runs = runs = []
         # Both sites are reached before Spark is started: a wrong address should not cost the seconds of a JVM.
         with contextlib.ExitStack() as stack:
-            probes = [LinkRun(None, job, self._say, opposite(config, job.link)) for job in jobs]
+            alone = len(jobs) == 1
+            probes = [LinkRun(None, job, self._say, opposite(config, job.link), alone=alone) for job in jobs]
             for probe in probes:
                 stack.callback(probe.close)
             self._for_each(probes, LinkRun.reach)
@@ -102,7 +105,7 @@ class Runner:
                 try:
                     step(run)
                 except IsthmusError as error:
-                    if len(runs) == 1 or not run.set_aside(error):
+                    if not run.set_aside(error):
                         raise
             if run.away is not None:
                 away.append(run.away)
@@ -110,15 +113,17 @@ class Runner:
             raise away[0]
 
     def _ended(self, runs: list[LinkRun], until_caught_up: bool) -> bool:
-        """Whether a link's failure ends the run: always if it was alone, or if the caller waits for all of them."""
-        failed = [run for run in runs if run.failed is not None]
-        if failed and (until_caught_up or len(runs) == 1):
-            return True
-        for run in failed:
-            assert run.failed is not None
-            if not run.set_aside(run.failed):
+        """Whether a link's failure ends the run: always if the caller waits for all links, or if none is left."""
+        for run in runs:
+            if run.failed is None or run.left:
+                continue
+            if until_caught_up:
                 return True
-        return False
+            if not run.set_aside(run.failed):
+                if run.alone or not isinstance(run.failed, TakenOver):
+                    return True
+                run.leave(run.failed)
+        return all(run.left for run in runs)
 
     def _loop(self, spark: Spark, runs: list[LinkRun], until_caught_up: bool, duration: float | None) -> None:
         deadline = None if duration is None else time.monotonic() + duration

@@ -101,7 +101,7 @@ class Progress:
 class Claim:
     """The newest lease of a link: its number, the run that dealt it, and between which clusters. ``slots`` is how
     many slots may have tasks that are not fenced yet; ``started``, whether the topics that the link was born with have
-    their start."""
+    their start; ``temporary``, that a recovery operation runs it for a while."""
 
     number: int
     run: str
@@ -110,6 +110,7 @@ class Claim:
     target_cluster: str = ""
     slots: int = 0
     started: bool = False
+    temporary: bool = False
 
     def commit(self) -> Committed:
         body = {
@@ -120,6 +121,8 @@ class Claim:
             "slots": self.slots,
             "started": self.started,
         }
+        if self.temporary:
+            body["temporary"] = True
         return Committed(self.number, json.dumps(body, separators=(",", ":")))
 
     @classmethod
@@ -128,7 +131,9 @@ class Claim:
             return None
         body = _body(committed, "claim")
         places = (body["run"], body["host"], body["from"], body["to"])
-        return cls(committed.offset, *places, body["slots"], body.get("started", True))
+        return cls(
+            committed.offset, *places, body["slots"], body.get("started", True), body.get("temporary", False) is True
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,11 @@ States of a link's run:
     starting ──> running ──> stopping ──> ended
        ^            │ a task failed for good, or a slot fell silent
        ├── backoff ─┘        (an error that retrying will not cure is the end of the link's run)
-       └── set aside         (beside other links: a site that is away, or another cluster than it was, or somebody else who has
-                              taken the link over: it is tried again)
+       └── set aside         (beside other links: a site that is away, or another cluster than it was; always: a recovery
+                              operation that runs the link for a while. It is tried again)
+
+Another replicator that has taken the link over is the end of the link's run: who tries again takes it back, and the two would
+take it from each other for as long as both live. The run's other links go on.
 
 Stopping: the control line names our run, tasks commit and return, and only then leasing is stopped; so Ctrl-C ends
 at a transaction boundary. A task that cannot be reached any more is cut off after a while: exactly-once makes that
@@ -57,6 +60,8 @@ FIRST_BACKOFF, LAST_BACKOFF = 0.5, 15.0
 UNREACHABLE_SECONDS = 60.0
 # A link whose site is away is tried again this often, and not for long: the driver has other links to look after.
 AWAY_SECONDS, BRIEF_SECONDS = 4.0, 2.0
+# A recovery operation that has not been seen at work for this long has given the link back, or is dead.
+GIVEN_BACK_SECONDS = 10.0
 
 _FATAL = (
     "TakenOver",
@@ -93,8 +98,12 @@ class LinkRun:
     goal: dict[Partition, int | None] | None = None
     """Where each partition ended when this run first looked; None where that was not known yet."""
     failed: IsthmusError | None = None
+    left: bool = False
+    """Another replicator has it; ``failed`` says who."""
     away: IsthmusError | None = None
     """Why it was set aside; it is tried again."""
+    alone: bool = False
+    """Whether it is the only link of its run."""
     _backoff: float = FIRST_BACKOFF
     _restart_at: float = 0.0
     _next_look: float = 0.0
@@ -102,6 +111,7 @@ class LinkRun:
     _told: set[tuple[str, int, str]] = field(default_factory=set)
     _troubled: tuple[str, ...] = ()
     _unreachable_since: float = 0.0
+    _seen_at_work: float = 0.0
     _started: float = 0.0
     _keeper: Keeper | None = None
 
@@ -127,17 +137,28 @@ class LinkRun:
 
     def set_aside(self, error: IsthmusError) -> bool:
         """Let other links go on without this one, and try it again later; False if trying again is no use."""
-        if not isinstance(error, (ConnectionFailed, ClusterChanged, TakenOver)):
+        borrowed = isinstance(error, TakenOver) and error.temporary
+        if not borrowed and (self.alone or not isinstance(error, (ConnectionFailed, ClusterChanged))):
             return False
         if self.away is None or self.away.message != error.message:
-            self.say(
-                Event(self.job.link.name, "error", f"{error.message}; the other links go on, this one is tried again")
-            )
+            words = "this run goes on with it then" if borrowed else "the other links go on, this one is tried again"
+            self.say(Event(self.job.link.name, "warning" if borrowed else "error", f"{error.message}; {words}"))
         self.failed, self.away = None, error
         self._restart_at = time.monotonic() + AWAY_SECONDS
+        self._seen_at_work = time.monotonic()
+        self._show_trouble(error)
+        return True
+
+    def leave(self, error: TakenOver) -> None:
+        """Another replicator has the link: nothing is done for it here any more, and it is not taken back."""
+        self.say(Event(self.job.link.name, "error", f"{error.message}; the other links go on"))
+        self.left = True
+        self._show_trouble(error)
+        self._stop_keeper()
+
+    def _show_trouble(self, error: IsthmusError) -> None:
         self.last = LinkState(self.job.link.name, self.job.link.source, self.job.link.target, "unknown")
         self.last.trouble.append(error.message)
-        return True
 
     def _come_back(self) -> None:
         """A link that was set aside: its sites are met anew, because they may be other clusters now."""
@@ -146,16 +167,25 @@ class LinkRun:
         try:
             self.reach(BRIEF_SECONDS)
             self.prepare()
-            if isinstance(self.away, TakenOver) and self.observer.look().state == "running":
-                self._restart_at = time.monotonic() + AWAY_SECONDS  # whoever has it is still at work
+            if isinstance(self.away, TakenOver) and self._is_at_work():
+                self._restart_at = time.monotonic() + AWAY_SECONDS
                 return
         except IsthmusError as error:
-            if not self.set_aside(error):
+            if isinstance(self.away, TakenOver) and isinstance(error, ConnectionFailed):
+                self._restart_at = time.monotonic() + AWAY_SECONDS  # whether it was given back cannot be seen
+            elif not self.set_aside(error):
                 self.failed = error
             return
         self.away, self.goal, self._unreachable_since = None, None, 0.0
         self._told.clear()
         self.say(Event(self.job.link.name, "info", "its sites can be used again; going on"))
+
+    def _is_at_work(self) -> bool:
+        """Whether the operation that has the link still runs it: also while it has just begun, or is between two leases."""
+        now = time.monotonic()
+        if self.observer.look().state == "running":
+            self._seen_at_work = now
+        return now - self._seen_at_work < GIVEN_BACK_SECONDS
 
     def start(self) -> None:
         assert self.spark is not None
@@ -170,6 +200,8 @@ class LinkRun:
 
     def tick(self) -> None:
         """Look after the leasing and, every so often, at the sites."""
+        if self.left:
+            return
         now = time.monotonic()
         if self.leasing is not None and not self.leasing.is_alive():
             self._leasing_ended(self.leasing)
@@ -362,10 +394,14 @@ class LinkRun:
             self.leasing.stop(STOP_SECONDS)
             self.leasing = None
 
-    def close(self) -> None:
+    def _stop_keeper(self) -> None:
         if self._keeper is not None:
             self._keeper.stop()
             self._tell_news()
+            self._keeper = None
+
+    def close(self) -> None:
+        self._stop_keeper()
         self.observer.close()
 
 

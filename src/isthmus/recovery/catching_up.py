@@ -50,9 +50,10 @@ def catch_up(
         from isthmus.engine.runner import Runner
 
         with_links = config.model_copy(update={"links": {**config.links, **{link.name: link for link, _ in nobodys}}})
-        Runner(with_links, names, lambda event: note(f"link {event.link}: {event.text}")).run(
-            until_caught_up=True, duration=max(1.0, deadline - time.monotonic())
-        )
+        runner = Runner(
+            with_links, names, lambda event: note(f"link {event.link}: {event.text}"), temporary=True
+        )  # who ran one of them before, and only stood still, has it back then
+        runner.run(until_caught_up=True, duration=max(1.0, deadline - time.monotonic()))
         for link, goal in nobodys:
             with _observed(config, link) as observer:
                 now = observer.look()
