@@ -38,6 +38,8 @@ PARTITIONS = 4
 # How a run may end that nobody stopped: a JVM that was killed, a site that was away at its start, another run that took over.
 ENDS = {1, 4, 7, 130, -9}
 QUIET_SECONDS = 240.0
+# A run that hangs says where, into its output.
+STACKS = "import faulthandler, signal\nfaulthandler.register(signal.SIGUSR1, all_threads=True)"
 # What an operation answers when it met what was done to it; it is given again.
 TRY_AGAIN = {4, 6, 7, -9}
 
@@ -110,6 +112,9 @@ class Episode:
                 self.checker.raise_if_wrong()
             self.settle()
             self.judge()
+        except AssertionError:
+            self._tell_stacks()
+            raise
         finally:
             for writer in (*self._writers, *self._tables):
                 with contextlib.suppress(Violation):
@@ -137,7 +142,8 @@ class Episode:
 
     def _start(self) -> None:
         first, *others = self.links
-        self._run = Replicator(SimpleNamespace(link=first, config=self.config), self._directory, *others)
+        scene = SimpleNamespace(link=first, config=self.config)
+        self._run = Replicator(scene, self._directory, *others, patch=STACKS)
 
     def _begin(self) -> None:
         """Start, and kill parts of it at once or let it come so far that every verb knows the links."""
@@ -155,6 +161,11 @@ class Episode:
             if time.monotonic() > deadline:
                 raise Violation(f"the links do not begin: status ended with {code}:\n{out[-3000:]}")
             time.sleep(0.5)
+
+    def _tell_stacks(self) -> None:
+        if self._run is not None and not self._run.ended:
+            os.kill(self._run.pid, signal.SIGUSR1)
+            time.sleep(2)  # it answers at once, or never
 
     def keep_running(self) -> Replicator:
         """The run, started again as a service manager would."""
