@@ -201,6 +201,10 @@ class Episode:
                     f"isthmus {' '.join(arguments)} did not end in {timeout:.0f} s:\n{out[-2000:]}"
                 ) from None
             self.counts["kill"] += 1
+        except BaseException:  # Ctrl-C: nothing is left behind
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
         return process.returncode, out
 
     # -- what is done -------------------------------------------------------------------------------------
