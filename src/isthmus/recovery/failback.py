@@ -29,6 +29,7 @@ from isthmus.recovery import access, stranded
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal, entries
+from isthmus.recovery.onward import comes_round
 from isthmus.recovery.operation import Operation, Step, Tell, Telling, preview, report
 from isthmus.recovery.seeded import seeded_by
 from isthmus.recovery.seeding import way_home
@@ -427,6 +428,7 @@ def failback(
                 raise UsageError(
                     f"{away} knows of no failover of {home}, and the configuration has no link from {away} to {home}"
                 )
+            _refuse_round(stage, home, away, between)
             back = tuple(way_home(link) for link in between.forward)
     whole = config.model_copy(update={"links": {**config.links, **{link.name: link for link in back}}})
     with Stage(whole) as stage:
@@ -457,6 +459,21 @@ def failback(
             **_outcome(operation.entry),
             "clients": access.clients(config, home, operation.entry.found("switch-groups").get("links", {})),
         }
+
+
+def _refuse_round(stage: Stage, home: str, away: str, between: Between) -> None:
+    """In a ring, what was written at the serving site comes home through the others: a link turned round would bring it a second time."""
+    for link in between.forward:
+        try:
+            now: Standing = stage.at(away, f"reading the state of link {link.name}", standing, link)
+        except UnknownLink:
+            continue
+        if now.targets and (way := comes_round(stage.config, away, home, set(now.targets.values()))):
+            names = ", ".join(each.name for each in way)
+            raise UsageError(
+                f"what was written at {away} comes home to {home} by links {names}: bringing it there once more would double it. Let link {link.name} go on "
+                f"(`isthmus resume {link.name} --held`), wait until these links have no lag (`isthmus status`), and move the clients to {home}"
+            )
 
 
 def _at_home(was: Service, home: str, tell: Tell) -> dict[str, Any]:
