@@ -27,7 +27,7 @@ def sites(make_module_site: Callable[..., KafkaSite]) -> Sites:
 class Three:
     """A topic of two partitions at three sites, and links between them; sites are numbers."""
 
-    def __init__(self, sites: Sites, ways: dict[tuple[int, int], str], **settings: Any) -> None:
+    def __init__(self, sites: Sites, ways: dict[tuple[int, int], str]) -> None:
         self.sites, self.topic = sites, new_name("three")
         for site in sites:
             create_topic(site, self.topic, 2)
@@ -36,12 +36,10 @@ class Three:
         self.setup = configure(
             {site.name: site for site in sites},
             {
-                self.links[way]: {
-                    "from": names[way[0]], "to": names[way[1]], "topics": [self.topic], "loop": loop, **settings,
-                }
+                self.links[way]: {"from": names[way[0]], "to": names[way[1]], "topics": [self.topic], "loop": loop}
                 for way, loop in ways.items()
             },
-        )  # fmt: skip
+        )
         self.written: list[list[bytes]] = [[], [], []]
 
     def write(self, at: int, count: int) -> None:
@@ -106,7 +104,9 @@ def test_a_site_of_a_ring(sites: Sites, survivor: int) -> None:
         three.write(1, 4)
         three.copy((1, 2))
         three.write(2, 3)
-    three.write(1, 2)  # has not gone on
+    three.write(1, 2)
+    if survivor == 2:
+        three.copy((1, 2))  # else it has not gone on: the re-seed sees to that
     sites[0].wipe()
     found = three.done("reseed", lost, "--from", saviour, "--no-verify")
     assert found["release"]["held"] == {}
@@ -145,19 +145,3 @@ def test_a_hub(sites: Sites) -> None:
         three.write(at, 4)
     three.copy()
     three.judge()
-
-
-def test_what_cannot_be_known_stays_held(sites: Sites) -> None:
-    """Copies do not tell their offsets: the link with the third site is held, and the commands that let it go on are named."""
-    three = Three(sites, RING, headers=False)
-    for at in range(3):
-        three.write(at, 3)
-    three.copy()
-    three.lose()
-    sites[0].wipe()
-    found = three.done("reseed", sites[0].name, "--from", sites[1].name, "--no-verify")
-    link = three.links[2, 0]
-    words = found["release"]["held"][link]
-    assert "births are not told alike" in words
-    assert f"`isthmus reset {link} {three.topic} --to latest`" in words
-    assert f"`isthmus resume {link} --held`" in words

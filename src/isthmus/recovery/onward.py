@@ -13,10 +13,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+import kafka.errors as kerrors
 import numpy as np
 
 from isthmus.config import Config, Link
 from isthmus.config.part import Part
+from isthmus.control import memory
 from isthmus.engine import identity
 from isthmus.engine.hold import hold
 from isthmus.engine.offset_map import PartitionMap, Runs
@@ -24,7 +26,7 @@ from isthmus.engine.positions import Chunk, map_chunks, set_positions
 from isthmus.engine.state import Progress
 from isthmus.errors import IsthmusError, UnknownLink
 from isthmus.kafka.admin import TopicConfig, topic_configs
-from isthmus.kafka.cluster import NO_ID, Cluster
+from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
 from isthmus.kafka.offsets import Partition
 from isthmus.recovery import stranded
 from isthmus.recovery.births import (
@@ -142,12 +144,15 @@ class Onward:
         log: Log = self._stage.at(site, f"reading {key[0]}[{key[1]}]", read_log, key, names, end)
         return log
 
-    def _id(self, site: str, topic: str) -> uuid.UUID:
-        async def look(cluster: Cluster) -> uuid.UUID:
-            return (await cluster.metadata([topic])).topics[topic].id
+    def _topic(self, site: str, topic: str) -> TopicInfo:
+        async def look(cluster: Cluster) -> TopicInfo:
+            return (await cluster.metadata([topic])).topics[topic]
 
-        found: uuid.UUID = self._stage.at(site, f"looking at topic {topic}", look)
+        found: TopicInfo = self._stage.at(site, f"looking at topic {topic}", look)
         return found
+
+    def _id(self, site: str, topic: str) -> uuid.UUID:
+        return self._topic(site, topic).id
 
     def _whole(self, made: Decision, names: Names) -> Decision:
         if made.lacking is not None:
@@ -229,7 +234,10 @@ class Onward:
             prepare(link, names, carried)
         except (NotKnown, IsthmusError) as error:
             return Outcome(0, dict.fromkeys(by_topic, str(error)))
+        third = link.source if link.target == self._lost else link.target
         for topic, some in by_topic.items():
+            if self._topic(third, topic).error is kerrors.UnknownTopicOrPartitionError:
+                continue  # nothing of it is there: the link meets it for the first time
             try:
                 self._check_topic(link, topic, some)
                 mine = {(topic, each.partition): look(each, names, carried) for each in some}
@@ -261,7 +269,8 @@ class Onward:
             part = part.model_copy(update={"had": {}})
             for topic, partition in ranges:
                 part.had.setdefault(topic, {})[partition] = had_by_place(found[topic, partition].decision, names, here)
-            catch_up(self._config, [part], self._note, self._seconds)
+            if not self._rests(part):
+                catch_up(self._config, [part], self._note, self._seconds)
             self._stage.at(target, f"holding link {part.name}", hold, part, "its work is done")
         try:
             done = self._stage.at(
@@ -271,11 +280,18 @@ class Onward:
             return {}
         return {(each.here, each.partition): each.runs for each in done}
 
+    def _rests(self, part: Part) -> bool:
+        """Whether an attempt before this one has copied it all."""
+        try:
+            return bool(self._stage.asked_of(part, part.target).held)
+        except UnknownLink:
+            return False
+
     def _write(self, link: Link, found: dict[Partition, _Partition], came: dict[Partition, Runs]) -> None:
         source = self._stage.site(link.source).cluster_id
         positions: dict[Partition, Progress] = {}
         chunks: list[Chunk] = []
-        ranges: dict[Partition, list[tuple[int, int]]] = {}
+        ranges: dict[Partition, list[int]] = {}
         for key, each in found.items():
             topic, partition = key
             progress = Progress(each.decision.position, topic, source, each.source_id, each.target_id)
@@ -286,11 +302,16 @@ class Onward:
                 if len(runs) and each.source_id != NO_ID:
                     chunks += map_chunks(Progress(0, topic, source, topic_id, each.target_id), partition, runs, 0)
             chunks += map_chunks(progress, partition, ascending(np.concatenate((each.decision.pairs, spread(mine)))), 0)
-            ranges[key] = [(0, progress.offset)]
+            ranges[key] = [0, progress.offset]
         if not positions:
             return
-        for kind in (SEEDED, stranded.STRANDED):
-            self._stage.at(link.target, "remembering what came another way", stranded.remember, link, ranges, kind)
+        # In place of what was remembered of the log that was lost, whose offsets meant other records.
+        things: memory.Things = {
+            (kind, f"{topic}/{p}"): {"ranges": [span]}
+            for (topic, p), span in ranges.items()
+            for kind in (SEEDED, stranded.STRANDED)
+        }
+        self._stage.at(link.target, "remembering what came another way", memory.remember, link.name, things)
         self._stage.at(link.target, f"setting link {link.name}", set_positions, link, source, positions, chunks)
 
 
