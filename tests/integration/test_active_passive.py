@@ -20,6 +20,7 @@ from links import (
     producer_of,
     read,
     send,
+    topics_of,
     wait_for,
     wait_for_records,
 )
@@ -235,8 +236,20 @@ def test_stranded_records(walled: tuple[KafkaSite, KafkaSite], unique_topic: Nam
     preview = done(setup, "failback", active.name, "--dry-run", "--stranded", policy)
     assert [f"{topic}[0] from offset 30: 7 records"] == preview["steps"][1]["now"]
 
+    # What the operation's own links keep is deleted in the end: without that right nothing is begun.
+    walls = [f"DENY DELETE {kind}:PREFIXED:_isthmus. User:isthmus *" for kind in ("TOPIC", "GROUP")]
+    grant(standby, *walls)
+    try:
+        refused = isthmus(setup, "failback", active.name, "--stranded", policy, "--json")
+    finally:
+        revoke(standby, *walls)
+    assert refused.code == 5, refused
+    for kind in ("topic", "group"):
+        need = f"site {standby.name}: ALLOW DELETE on {kind} _isthmus. (prefixed) for User:isthmus"
+        assert need in refused.document["needed"].splitlines(), refused.document["needed"]
     home = done(setup, "failback", active.name, "--stranded", policy)
     assert home["stranded_records"] == 7
+    assert not [name for name in topics_of(standby) if name.startswith(f"_isthmus.{setup.link}.stranded")]
     assert done(setup, "failback", active.name)["already"], "bringing work home twice would bring copies"
     at_home, away = values(read(active, topic))[0], values(read(standby, topic))[0]
     assert at_home == before + stranded + later

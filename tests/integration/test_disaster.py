@@ -146,7 +146,7 @@ def test_a_site_dies_and_returns_with_its_data(world: World) -> None:
     gone = {p: [at_east.at[v] for v in found if v not in settled_there] for p, found in at_east.acked.items()}
     within_declared(world.setup, report, {(world.topic, p): times for p, times in gone.items()})
     assert not report["at_most"]
-    home = world.done("failback", east.name)
+    home = world.done("failback", east.name, "--fence", "none")
     assert home["stranded_records"] == len(left)
     settled(world)
     assert judge(world, at_east, at_west, later) >= at_east.count + at_west.count + later.count
@@ -229,7 +229,7 @@ def test_a_site_dies_with_its_data_and_is_rebuilt_under_traffic(world: World) ->
                     assert born_here == (not any(key == "isthmus-origin" for key, _ in record.headers)), record
     for traffic in (at_west, again):
         in_order(values(read(east, world.topic)), traffic.stem)
-    world.done("failback", east.name)
+    world.done("failback", east.name, "--fence", "none")
 
 
 @pytest.mark.parametrize("kind", ["failover", "failback", "reseed"])
@@ -242,7 +242,7 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
     settled(world)
     commands: dict[str, list[str]] = {
         "failover": ["failover", east.name, "--to", west.name, "--planned", "--fence", "none"],
-        "failback": ["failback", east.name, "--no-verify"],
+        "failback": ["failback", east.name, "--fence", "none", "--no-verify"],
         "reseed": ["reseed", east.name, "--from", west.name, "--no-verify"],
     }
     stranded = 0
@@ -290,7 +290,7 @@ def test_killed_at_every_step(world: World, kind: str, monkeypatch: pytest.Monke
         assert reports[0]["stranded_records"] == stranded, "counted once, however often it was interrupted"
         assert world.done("failback", east.name)["already"]
     if kind == "failover":
-        world.done("failback", east.name, "--no-verify")
+        world.done("failback", east.name, "--fence", "none", "--no-verify")
     settled(world)
     judge(world, traffic)
     for link in world.setup.config.links:
@@ -336,7 +336,7 @@ def test_killed_for_real(world: World, rng: random.Random) -> None:
     else:
         report = world.done("failover", east.name, "--to", west.name, "--planned", "--fence", "none")
         assert report["attempts"] > 1
-    world.done("failback", east.name, "--no-verify")
+    world.done("failback", east.name, "--fence", "none", "--no-verify")
     settled(world)
     judge(world, traffic)
 
@@ -370,7 +370,7 @@ def test_rebuilt_with_links_one_way_only(world: World) -> None:
     done("reseed", east.name, "--from", west.name)
     third = [Message(f"third {n}".encode()) for n in range(10)]
     produce(west, topic, third)
-    done("failback", east.name)
+    done("failback", east.name, "--fence", "none")
     expected = [message.value for message in first + second + third]
     assert [record.value for record in read(east, topic)[0]] == expected
     assert [record.value for record in read(west, topic)[0]] == expected

@@ -32,6 +32,7 @@ from links import (
     wait_for,
 )
 
+from isthmus.errors import DataError
 from isthmus.recovery import access
 from isthmus.recovery import failback as module
 from isthmus.recovery.failback import failback
@@ -102,7 +103,10 @@ def test_exactly_what_is_stranded(east: KafkaSite, west: KafkaSite, unique_topic
             new = write(east, topic, "new", {3: 4})
         emergency(setup, east, west)
         later = write(west, topic, f"later {number}", {0: 3, 1: 3})
-        report = failback(setup.config, east.name, quiet, policy=policy, verify=False)
+        if not number:
+            with pytest.raises(DataError, match="cannot be fenced"):  # quiet is no rest: somebody has to say so
+                failback(setup.config, east.name, quiet, policy=policy, verify=False)
+        report = failback(setup.config, east.name, quiet, policy=policy, fence="none", verify=False)
         assert report["stranded_records"] == 5
         home += [common, stranded, later]
         away += [common, later, stranded] if policy == "append" else [common, later]
@@ -136,7 +140,10 @@ def test_set_aside_with_links_both_ways(east: KafkaSite, west: KafkaSite, unique
     stranded = write(east, topic, "stranded", {0: 5})
     emergency(setup, east, west)
     later = write(west, topic, "later", {1: 3})
-    assert failback(setup.config, east.name, quiet, policy="set-aside", verify=False)["stranded_records"] == 5
+    assert (
+        failback(setup.config, east.name, quiet, policy="set-aside", fence="none", verify=False)["stranded_records"]
+        == 5
+    )
     assert {p: found for p, found in at(west, f"{topic}.stranded").items() if found} == stranded
     assert at(west, topic) == joined(before, later)
     same_records(at(east, topic), before, stranded, later)
@@ -173,7 +180,7 @@ def test_whatever_was_written_comes_home(
             write_more = {"back": {0: 2}}.get(telling.step, {})
             window.append(write(west, topic, "last", write_more))
 
-    failback(setup.config, east.name, tell, verify=False)
+    failback(setup.config, east.name, tell, fence="none", verify=False)
     after = write(east, topic, "after", {0: 2})
     copy_until_caught_up(setup)
     every = (common, early, *window, later, *own, after)
@@ -203,7 +210,7 @@ def test_abandoned_and_done_again(east: KafkaSite, west: KafkaSite, unique_topic
     second = write(west, topic, "second", {0: 3})
     emergency(setup, east, west)
     third = write(west, topic, "third", {0: 2})
-    failback(setup.config, east.name, quiet, verify=False)
+    failback(setup.config, east.name, quiet, fence="none", verify=False)
     assert at(east, topic) == joined(common, more, first, second, third)
     assert at(west, topic) == joined(common, first, more, second, third)
     clean(setup)
@@ -251,7 +258,7 @@ def cut_everywhere(
 def killed_while_it_copies(setup: Setup, home: KafkaSite, seen: Callable[[], int], least: int) -> None:
     """``isthmus failback`` as a process of its own, killed for real when some of the stranded records are there."""
     program = Path(sys.executable).with_name("isthmus")
-    command = [str(program), "failback", home.name, "--no-verify", "--config", str(setup.path)]
+    command = [str(program), "failback", home.name, "--fence", "none", "--no-verify", "--config", str(setup.path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         wait_for(lambda: seen() >= least or process.poll() is not None, "some stranded records", 120)
@@ -291,7 +298,7 @@ def test_cut_in_half(
 
         for _ in range(200):
             with contextlib.suppress(Killed):
-                report = failback(setup.config, east.name, told, verify=False)
+                report = failback(setup.config, east.name, told, fence="none", verify=False)
                 break
         else:
             pytest.fail(f"not done after it died at {sorted(deaths)}")

@@ -386,7 +386,7 @@ class Episode:
         self.write(new)
         time.sleep(self._rng.uniform(0, 3))
         self._stop_writers(new, 120)
-        self._operate("failback", old.name)
+        self._operate("failback", old.name, "--fence", "none")
         self._write_again()
 
     def emergency(self) -> None:
@@ -402,7 +402,7 @@ class Episode:
         old.brokers[0].start()
         self._stop_writers(old, 120)
         self._stop_writers(new, 120)
-        self._operate("failback", old.name)
+        self._operate("failback", old.name, "--fence", "none")
         self._write_again()
 
     def _write_again(self) -> None:

@@ -250,10 +250,10 @@ async def explained(error: Exception, ends: Ends, doing: str) -> IsthmusError:
         return error
     if not isinstance(error, kerrors.KafkaError):
         error = kerrors.KafkaConnectionError(str(error) or type(error).__name__)
-    if isinstance(error, kerrors.AuthorizationError):
-        return ends.target.explain(error, doing)
     if hasattr(error, "site"):
         return whose(error, ends.source, ends.target).explain(error, doing)
+    if isinstance(error, kerrors.AuthorizationError):
+        return ends.target.explain(error, doing)
     try:
         await ends.source.metadata([])
     except (kerrors.KafkaError, OSError):

@@ -27,6 +27,7 @@ from isthmus.recovery.fencing import How
 from isthmus.recovery.stage import Stage
 
 TABLE_RIGHTS = ("READ", "WRITE")
+PART_RIGHTS = ("CREATE", "READ", "WRITE", "DELETE")
 FENCE_RIGHTS = ("DESCRIBE", "ALTER", "DESCRIBE_CONFIGS")
 
 
@@ -42,6 +43,12 @@ def refuse_missing(stage: Stage, old: str, new: str, links: Sequence[Link], how:
     if reached:
         missing |= set(stage.at(old, "asking what it lets us do", _lacking_at_old, links, how))
     if missing:
+        raise _refusal(stage.config.sites, missing)
+
+
+def refuse_missing_for_parts(stage: Stage, site: str, links: Sequence[Link]) -> None:
+    """Raise with every right that is missing at the destination to copy a part of a link, and to take its state away when it is done."""
+    if missing := set(stage.at(site, "asking what it lets us do", _lacking_for_parts, links)):
         raise _refusal(stage.config.sites, missing)
 
 
@@ -95,13 +102,27 @@ async def _lacking_at_old(old: Cluster, links: Sequence[Link], how: How) -> list
     return await _lacking(old, needs)
 
 
+async def _lacking_for_parts(target: Cluster, links: Sequence[Link]) -> list[Right]:
+    """A part keeps state of its own, under the link's name and more: it is made, and deleted in the end."""
+    if not await has_authoriser(target):
+        return []
+    needs: list[Need] = []
+    for link in links:
+        own = state.map_topic(link.name)
+        needs += [Need(right(target.site, each, "topic", STATE_PREFIX, True), own) for each in PART_RIGHTS]
+        needs.append(Need(right(target.site, "DELETE", "group", STATE_PREFIX, True), state.group(link.name)))
+    return await _lacking(target, needs)
+
+
 def _table_needs(site: Site) -> list[Need]:
     return [Need(right(site, each, "topic", STATE_PREFIX, True), SITES_TOPIC) for each in TABLE_RIGHTS]
 
 
 async def _lacking(cluster: Cluster, needs: Iterable[Need]) -> list[Right]:
     """Of these the rights that are missing. Where one is, also those of which the site does not tell: one round of granting has to be enough."""
-    on_cluster, on_topics = await cluster_rights(cluster), await topic_rights(cluster, [SITES_TOPIC])
+    needs = list(needs)
+    named = {need.name for need in needs if need.right.kind == "topic"}
+    on_cluster, on_topics = await cluster_rights(cluster), await topic_rights(cluster, named)
     listed = await list_acls(cluster)
     acls = None if isinstance(listed, Refusal) or not principal_of(cluster.site) else listed
     missing, untold = list[Right](), list[Right]()

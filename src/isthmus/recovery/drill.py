@@ -340,7 +340,14 @@ class Play(Acts):
         # Before the comparison, which is right under traffic.
         self.then["switch-roles"] = self._home
         done = self.operation(
-            "failback", failback, self.config, self.old, self.telling, away=self.new, seconds=CATCH_UP_SECONDS
+            "failback",
+            failback,
+            self.config,
+            self.old,
+            self.telling,
+            away=self.new,
+            fence="none",
+            seconds=CATCH_UP_SECONDS,
         )
         self.report.stranded = done["stranded_records"]
         self.report.home_rto_seconds = round(self.ready - began, 3)

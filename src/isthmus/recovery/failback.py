@@ -2,7 +2,7 @@
 
 Invariants:
 - what never made it across (stranded.py) is dealt with before anything is copied home: afterwards nobody could tell it from what came home;
-- the way home is a planned move (switch.py), so it loses nothing;
+- the way home is a planned move (switch.py), so it loses nothing; where nothing would fence the site that is left, somebody has to say that this is meant;
 - with links one way only, the way home is the link turned round, beginning behind the last copy that the link has made before the other site took
   over; copies that it made later stay out. When all is home, the link itself goes on behind it; what came home stands in the turned link's map,
   which group positions are found by as well. What home's own clients wrote in between is copied apart, like what is stranded;
@@ -26,9 +26,11 @@ from isthmus.errors import ConnectionFailed, DataError, IsthmusError, UnknownLin
 from isthmus.kafka.offsets import Partition, log_ranges
 from isthmus.kafka.read import Range
 from isthmus.recovery import access, stranded
+from isthmus.recovery.allowed import refuse_missing_for_parts
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.fencing import How
 from isthmus.recovery.journal import Entry, Found, Journal, entries
+from isthmus.recovery.onward import comes_round
 from isthmus.recovery.operation import Operation, Step, Tell, Telling, preview, report
 from isthmus.recovery.seeded import seeded_by
 from isthmus.recovery.seeding import way_home
@@ -66,7 +68,7 @@ class Failback:
         self._operation, self._stage, self._config = operation, operation.stage, operation.stage.config
         self.home, self.away, self.between, self.back = home, away, between, back
         self.turned = not between.backward
-        self._policy, self._seconds, self._verify = policy, seconds, verify
+        self._policy, self._fence, self._seconds, self._verify = policy, fence, seconds, verify
         self._starts: Marks = operation.entry.options["starts"]
         self._switch = Switch(
             operation,
@@ -117,10 +119,29 @@ class Failback:
                 )
             self._behind(now)
             found["links"][link.name] = {"partitions": len(now.progress)}
+        self._refuse_unfenced()
+        if self._makes_parts:
+            refuse_missing_for_parts(self._stage, self.away, self.between.forward)
         return found
 
+    def _refuse_unfenced(self) -> None:
+        """Before anything is changed, as any planned move: quiet for a while is no rest. Whoever goes on with it has said so before."""
+        how = access.chosen_fence(self._stage, self.away, self._fence)
+        if how == "none" and self._fence is None:
+            raise access.refuse_unfenced(self.away)
+
     def plan_check(self) -> list[str]:
-        return self._stage.told(self.home, self.away)
+        lines = self._stage.told(self.home, self.away)
+        if self._stage.answers(self.away):
+            self._refuse_unfenced()
+            if self._makes_parts:
+                refuse_missing_for_parts(self._stage, self.away, self.between.forward)
+        return lines
+
+    @property
+    def _makes_parts(self) -> bool:
+        """Whether links of this operation's own copy something apart, and leave state that is deleted in the end."""
+        return self.turned or self._policy == "set-aside"
 
     # -- stranded -----------------------------------------------------------------------------------------
 
@@ -341,6 +362,8 @@ class Failback:
 
     def _forget_parts(self) -> None:
         """What was copied apart is the link's now, or set aside, and written down so: the state of the links that did it is of no more use."""
+        if not self._makes_parts:
+            return
         names = [link.name + part for link in self.between.forward for part in self._parts(self._operation.entry)]
         try:
             self._stage.at(self.away, "deleting the state of links that are done", stranded.forget, names)
@@ -427,6 +450,7 @@ def failback(
                 raise UsageError(
                     f"{away} knows of no failover of {home}, and the configuration has no link from {away} to {home}"
                 )
+            _refuse_round(stage, home, away, between)
             back = tuple(way_home(link) for link in between.forward)
     whole = config.model_copy(update={"links": {**config.links, **{link.name: link for link in back}}})
     with Stage(whole) as stage:
@@ -457,6 +481,21 @@ def failback(
             **_outcome(operation.entry),
             "clients": access.clients(config, home, operation.entry.found("switch-groups").get("links", {})),
         }
+
+
+def _refuse_round(stage: Stage, home: str, away: str, between: Between) -> None:
+    """In a ring, what was written at the serving site comes home through the others: a link turned round would bring it a second time."""
+    for link in between.forward:
+        try:
+            now: Standing = stage.at(away, f"reading the state of link {link.name}", standing, link)
+        except UnknownLink:
+            continue
+        if now.targets and (way := comes_round(stage.config, away, home, set(now.targets.values()))):
+            names = ", ".join(each.name for each in way)
+            raise UsageError(
+                f"what was written at {away} comes home to {home} by links {names}: bringing it there once more would double it. Let link {link.name} go on "
+                f"(`isthmus resume {link.name} --held`), wait until these links have no lag (`isthmus status`), and move the clients to {home}"
+            )
 
 
 def _at_home(was: Service, home: str, tell: Tell) -> dict[str, Any]:

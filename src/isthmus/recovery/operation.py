@@ -1,7 +1,8 @@
 """An operation: steps in order, each idempotent, each written down when it is done.
 
 Invariant: the order of the steps is the order of ``steps``; a step runs only when all before it are written as done. What a step
-finds is plain JSON, and later steps read it from the journal, never from memory that a kill would lose.
+finds is plain JSON, and later steps read it from the journal, never from memory that a kill would lose. Before the first change every site that answers is
+asked what it keeps; only an emergency begins without the other site of its pair.
 """
 
 from __future__ import annotations
@@ -56,15 +57,28 @@ class Operation:
         return self.journal.entry
 
     def open(self) -> None:
-        """Take the journal. The other site, if it answers, is asked as well whether something is unfinished."""
+        """Take the journal. The other sites, if they answer, are asked as well whether something is unfinished."""
         self.resumed = self.stage.run(self.journal.open, self._others())
         if self.resumed:
             words = f"going on with the {self.entry.told()}; done before: {', '.join(self.entry.done) or 'nothing'}"
             self.tell(Telling("", "note", words))
 
     def _others(self) -> list[Cluster]:
-        site = self.entry.site
-        return [self.stage.site(site)] if self.stage.answers(site) else []
+        """All sites that answer: an operation is kept at the site that takes over, which may be a third one."""
+        return [self.stage.site(name) for name in self._elsewhere if self.stage.answers(name)]
+
+    @property
+    def _elsewhere(self) -> list[str]:
+        return [name for name in self.stage.config.sites if name != self.entry.to]
+
+    def _begin(self) -> None:
+        """Write that this is about to be done, where nobody else does what contradicts it, as far as sites answer."""
+        if self.entry.mode != "emergency":
+            self.stage.site(self.entry.site)  # raises: a move that is planned can wait until both sites can be asked
+        for name in self._elsewhere:
+            if not self.stage.answers(name):
+                self.note("", f"{name} does not answer: whether somebody begins something else there is not known")
+        self.stage.run(self.journal.begin, self._others())
 
     def note(self, step: str, words: str) -> None:
         self.tell(Telling(step, "note", words))
@@ -82,7 +96,7 @@ class Operation:
 
     def _do(self, step: Step) -> None:
         if step.name != "check" and not self.entry.unfinished:
-            self.stage.run(self.journal.begin, self._others())
+            self._begin()
         self.tell(Telling(step.name, "begins", step.does))
         began = time.time()
         found = step.act()

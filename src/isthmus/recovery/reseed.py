@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from isthmus.config import Config, Link
@@ -20,14 +20,15 @@ from isthmus.config.topics import Topics
 from isthmus.config.turned import BACK, RESEED, STRANDED
 from isthmus.engine import identity, state
 from isthmus.engine.hold import hold, release
-from isthmus.errors import DataError, UnknownLink
+from isthmus.errors import DataError, IsthmusError, UnknownLink
 from isthmus.kafka.admin import delete_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 from isthmus.kafka.offsets import log_ranges
-from isthmus.recovery import access
+from isthmus.recovery import access, stranded
 from isthmus.recovery.catching_up import catch_up
 from isthmus.recovery.elsewhere import own_births, set_incoming, set_outgoing
 from isthmus.recovery.journal import Entry, Found, Journal
+from isthmus.recovery.onward import Onward, Outcome, comes_round, way_around
 from isthmus.recovery.operation import Operation, Step, Tell, Telling, preview, report
 from isthmus.recovery.roles import Role, set_roles
 from isthmus.recovery.seeded import Seeded, continue_from, seeded_by
@@ -40,6 +41,8 @@ from isthmus.rules import Identities
 KIND = "reseed"
 # The second round copies what was written during the first one, and so on: what is left to the cut is seconds of traffic.
 ROUNDS = 2
+# What becomes of a link with a third site, as the cut tells it: it is set; or it is set when the others go on.
+SET, LATER = " set", "set when the other links go on"
 
 
 class Reseed:
@@ -67,6 +70,7 @@ class Reseed:
             Step("cut", "set both links to go on exactly behind what was seeded", self.cut),
             Step("groups", f"put consumer groups where they stand, at {lost}", self.groups),
             Step("release", "let the links go on", self.release),
+            Step("onward", f"set links from {lost} to third sites, and let them go on", self.onward),
         ]
         if self._verify:
             steps.append(Step("verify", "compare both sites, both ways", self.verify))
@@ -244,12 +248,29 @@ class Reseed:
     def copy(self) -> Found:
         # Groups are put where they stand when the links are set: until then what the links know is about the cluster that was lost.
         links = [_without_groups(link) for link in self.seeding()]
+        self._bring_together()
         rounds = []
         for _ in range(ROUNDS):
             rounds.append(
                 catch_up(self._with(links), links, lambda words: self._operation.note("copy", words), self._seconds)
             )
         return {"rounds": rounds}
+
+    def _bring_together(self) -> None:
+        """What others have of the lost site's births, and send on, comes to the survivor first: afterwards nobody brings it home."""
+        ways = [way_around(self._config, site, self.survivor, self.lost) for site in self._others()]
+        links = {link.name: link for way in sorted(ways, key=len, reverse=True) for link in way}
+        for link in links.values():
+            if link.loop is None or link.loop.drop != "returning":
+                continue
+            try:
+                asked = self._stage.asked_of(link, link.target)
+                if asked.held or asked.paused:
+                    raise DataError(f"link {link.name} is {'held' if asked.held else 'paused'}")
+                catch_up(self._config, [link], lambda words: self._operation.note("copy", words), self._seconds)
+            except (IsthmusError, OSError) as error:
+                words = f"{error}: records of {self.lost} that {link.source} has and {self.survivor} has not do not come back to {self.lost}"
+                self._operation.note("copy", words)
 
     def plan_copy(self) -> list[str]:
         if not self._both():
@@ -281,7 +302,9 @@ class Reseed:
                     self._stage.site(self.lost),
                     True,
                 )
-            for way in self.between.backward or map(way_home, self.between.forward):
+            for way in self.between.backward or [
+                way_home(link) for link in self.between.forward if not self._round(link)
+            ]:
                 mine = [
                     each
                     for each in seeded
@@ -329,6 +352,8 @@ class Reseed:
                         seeded,
                     )
                     return f"{count} partitions set"
+            if link.loop is not None:
+                return self._told(link, self._onward("cut").incoming(link, seeded))
             words = f"what {third} has sent to {self.survivor} does not tell what {self.lost} has of it: {by_hand}"
         else:
             if own_births(link) and self.between.forward and all(map(own_births, self.between.forward)):
@@ -338,16 +363,34 @@ class Reseed:
                         third, f"setting link {link.name}", set_outgoing, link, survivor, forward, lost, seeded
                     )
                 return f"{count} partitions set"
+            if link.loop is not None:
+                return LATER
             words = f"which records of {self.lost} {third} has is not known: {by_hand}"
         self._operation.note("cut", f"link {link.name} stays held: {words}")
         return words
 
-    def _by_hand(self, link: Link) -> str:
+    def _onward(self, step: str) -> Onward:
+        name, note = self._operation.entry.id[:12], lambda words: self._operation.note(step, words)
+        return Onward(self._stage, self.lost, self.survivor, name, note, self._seconds)
+
+    def _told(self, link: Link, found: Outcome) -> str:
+        """What became of a link, in words that ``release`` and ``onward`` read, too."""
+        if not found.unknown:
+            return f"{found.count} partitions set"
+        why = "; ".join(f"{topic}: {words}" for topic, words in found.unknown.items())
+        return f"not known where it goes on with {why}. {self._by_hand(link, found.unknown)}"
+
+    def _round(self, link: Link) -> bool:
+        """Whether what is written at the survivor, to the topics of a link from the lost site, comes home through third sites."""
+        made = self._made(link)
+        return bool(made and comes_round(self._config, self.survivor, self.lost, made))
+
+    def _by_hand(self, link: Link, topics: Iterable[str] = ()) -> str:
         """The commands that let a link go on whose position nobody can know; with the names of its topics, where its source tells them."""
         from isthmus.control.topics import discover
 
-        names = "TOPIC..."
-        if self._stage.answers(link.source):
+        names = " ".join(sorted(topics)) or "TOPIC..."
+        if not topics and self._stage.answers(link.source):
             found = self._stage.at(link.source, "listing topics", discover, link)
             names = " ".join(sorted(found)) or names
         return (
@@ -369,22 +412,60 @@ class Reseed:
             for link in self.between.backward:
                 self._stage.at(self.lost, f"releasing link {link.name}", release, link)
             released = [link.name for link in (*self.between.forward, *self.between.backward)]
+        else:
+            for link in filter(self._round, self.between.forward):
+                self._stage.at(self.survivor, f"releasing link {link.name}", release, link)
+                released.append(link.name)
         elsewhere: dict[str, str] = self._operation.entry.found("cut")["elsewhere"]
         for link in self._links_elsewhere():
-            if elsewhere.get(link.name, "").endswith(" set"):
+            if elsewhere.get(link.name, "").endswith(SET):
                 self._stage.at(link.target, f"releasing link {link.name}", release, link)
                 released.append(link.name)
-        held = {name: words for name, words in elsewhere.items() if name not in released}
+        held = {name: words for name, words in elsewhere.items() if name not in released and words != LATER}
         for name, words in held.items():
             self._operation.note("release", f"link {name} stays held: {words}")
         roles: dict[str, Role] = {self.lost: "standby", self.survivor: "active"}
         set_roles(self._stage, (self.survivor, self.lost), roles, self._operation.entry.id)
         return {"released": released, "held": held}
 
+    def onward(self) -> Found:
+        """Last of all, because what a third site has may come to the rebuilt one only now that the links there go on."""
+        told: dict[str, str] = self._operation.entry.found("cut")["elsewhere"]
+        later = [link for link in self._links_elsewhere() if told.get(link.name) == LATER]
+        coming = [
+            link
+            for link in self._links_elsewhere()
+            if link.target == self.lost and told.get(link.name, "").endswith(SET)
+        ]
+        onward, elsewhere = self._onward("onward"), dict[str, str]()
+        seeded = [each for link in self.seeding() for each in self._seeded(link)] if later else []
+        for link in later:
+            # An attempt before this one may have let it go on.
+            reason = f"{self.lost} is being rebuilt from {self.survivor}"
+            self._stage.at(link.target, f"holding link {link.name}", hold, link, reason)
+            words = self._told(link, onward.outgoing(link, seeded, (*self.between.backward, *coming)))
+            elsewhere[link.name] = words
+            if words.endswith(SET):
+                self._stage.at(link.target, f"releasing link {link.name}", release, link)
+            else:
+                self._operation.note("onward", f"link {link.name} stays held: {words}")
+        for link in (*later, *coming):
+            try:
+                doing = "deleting the state of links that are done"
+                self._stage.at(link.target, doing, stranded.forget, [onward.part_of(link)])
+            except IsthmusError as error:
+                self._operation.note("onward", f"{error.message}. It does no harm there")
+        return {"elsewhere": elsewhere}
+
     def verify(self) -> Found:
+        told = {
+            **self._operation.entry.found("cut")["elsewhere"],
+            **self._operation.entry.found("onward").get("elsewhere", {}),
+        }
+        third = [link for link in self._links_elsewhere() if told.get(link.name, "").endswith(SET)]
         return verify_links(
             self._config,
-            (*self.between.forward, *self.between.backward),
+            (*self.between.forward, *self.between.backward, *third),
             lambda words: self._operation.note("verify", words),
         )
 

@@ -90,10 +90,13 @@ def verify(
 
 
 def _on(ends: Ends, work: Callable[..., Any], *arguments: Any) -> Any:
+    """Do something with both sites; what goes wrong names the one where it did."""
+    from isthmus.control.resources import explained
+
     try:
         return ends.loop.run(work, *arguments)
-    except kerrors.KafkaError as error:
-        raise ends.target.explain(error, "comparing") from error
+    except (kerrors.KafkaError, OSError) as error:
+        raise ends.loop.run(explained, error, ends, "comparing") from error
 
 
 async def _survey(ends: Ends, config: Config, link: Link, wanted: Sequence[str] | None, moment: int | None) -> Survey:

@@ -258,9 +258,9 @@ class _Judge:
                 self.result.add(kind, number)
 
         unmapped = ~self.mapped
+        self.result.leave("stranded", offset[take(unmapped & inside(pair.stranded, offset))])
         if unit.seeded:
             count("unexpected", take(unmapped), "not seeded")
-        self.result.leave("stranded", offset[take(unmapped & inside(pair.stranded, offset))])
         self.result.leave("before_start", offset[take(unmapped & (offset < pair.expected_from))])
         count("missing", take(unmapped), "not copied")
         count("expired", take(self.place < pair.target_start))

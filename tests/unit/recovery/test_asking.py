@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer
@@ -16,11 +16,17 @@ from isthmus.cli import ask
 from isthmus.config import load
 from isthmus.control.rights import command_of, right
 from isthmus.engine.snapshot import LinkState, PartitionState
-from isthmus.errors import Interrupted
+from isthmus.errors import ConnectionFailed, DataError, Interrupted
+from isthmus.kafka.cluster import NO_ID
 from isthmus.recovery import catching_up
+from isthmus.recovery.failback import Failback
 from isthmus.recovery.failover import Emergency
 from isthmus.recovery.journal import Entry
+from isthmus.recovery.onward import no_runs
+from isthmus.recovery.operation import Operation, Step
 from isthmus.recovery.reseed import Reseed
+from isthmus.recovery.seeded import Seeded
+from isthmus.recovery.stage import links_between
 from isthmus.recovery.unfinished import command
 
 CONFIG = """
@@ -129,11 +135,13 @@ sites:
 links:
   a-b: {from: a, to: b, topics: ["/.*/"], origin: true, loop: returning}
   b-c: {from: b, to: c, topics: ["/.*/"], origin: true, loop: returning}
-  c-a: {from: c, to: a, topics: ["/.*/"], origin: true, loop: returning}
+  c-a: {from: c, to: a, topics: ["/.*/"], origin: true, loop: returning, headers: off}
 """
 
 
-def test_links_that_a_rebuilt_ring_holds_are_named_with_the_commands_that_release_them(tmp_path: Path) -> None:
+def test_links_that_a_rebuilt_ring_holds_are_named_with_the_commands_that_release_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "isthmus.yaml"
     path.write_text(RING)
     notes: list[str] = []
@@ -150,8 +158,65 @@ def test_links_that_a_rebuilt_ring_holds_are_named_with_the_commands_that_releas
     operation: Any = SimpleNamespace(stage=stage, entry=entry, note=lambda step, words: notes.append(words))
     reseed = Reseed(operation, "a", "b", wipe=False, seconds=1.0, verify=False)
     (link,) = reseed._links_elsewhere()
-    words = reseed._cut_elsewhere(link, [])
+    seeded = [Seeded(topic, NO_ID, topic, NO_ID, 0, 5, no_runs()) for topic in ("pay", "orders")]
+    words = reseed._cut_elsewhere(link, seeded)  # copies of one link do not tell their offsets
+    assert "births are not told alike" in words
     entry.done["cut"] = {"found": {"elsewhere": {link.name: words}}}
+    monkeypatch.setattr(Reseed, "_made", lambda *_: set())
     assert reseed.release()["held"] == {"c-a": words}
     assert "isthmus reset c-a orders pay --to latest" in notes[-1]
     assert "isthmus resume c-a --held" in notes[-1]
+
+
+class _Sites:
+    """A stage on which some sites do not answer."""
+
+    def __init__(self, config: Any, silent: set[str]) -> None:
+        self.config, self._silent = config, silent
+
+    def answers(self, name: str) -> bool:
+        return name not in self._silent
+
+    def site(self, name: str) -> str:
+        if name in self._silent:
+            raise ConnectionFailed(f"{name} does not answer", name)
+        return name
+
+    def run(self, work: Any, *arguments: Any) -> Any:
+        return work(*arguments)
+
+
+@pytest.mark.parametrize("mode", ["planned", "emergency"])
+@pytest.mark.parametrize("silent", [set(), {"east"}, {"north"}])
+def test_every_site_is_asked_before_an_operation_begins(mode: str, silent: set[str]) -> None:
+    """Also a third one, which may keep an operation of the same site; only an emergency begins without the other one of the pair."""
+    stage = _Sites(SimpleNamespace(sites=["east", "west", "north"]), silent)
+    asked: list[list[str]] = []
+    told: list[str] = []
+    entry = Entry("failover", "east", "west", mode)
+    journal = SimpleNamespace(entry=entry, begin=lambda others: asked.append(others), write=lambda: None)
+    operation = Operation(cast(Any, stage), cast(Any, journal), lambda told_: told.append(told_.words))
+    step = Step("fence", "keep writers away", dict)
+    if mode == "planned" and "east" in silent:
+        with pytest.raises(ConnectionFailed):
+            operation.carry_out([step])
+        assert (asked, entry.done) == ([], {})
+        return
+    operation.carry_out([step])
+    assert asked == [[name for name in ("east", "north") if name not in silent]]
+    for name in silent:
+        assert any(words.startswith(f"{name} does not answer") for words in told)
+
+
+@pytest.mark.parametrize(
+    ("authoriser", "given", "refused"), [(False, None, True), (False, "none", False), (True, None, False)]
+)
+def test_a_failback_without_a_fence_is_a_choice(config: Any, authoriser: bool, given: Any, refused: bool) -> None:
+    """As any planned move, and before anything is changed."""
+    stage: Any = SimpleNamespace(config=config, at=lambda *_: authoriser)
+    entry = Entry("failback", "east", "west", "", {"starts": {}})
+    operation: Any = SimpleNamespace(stage=stage, entry=entry)
+    between, how = links_between(config, "east", "west"), {"policy": "append", "seconds": 1.0, "verify": False}
+    steps = Failback(operation, "east", "west", between, between.forward, fence=given, **cast(Any, how))
+    with pytest.raises(DataError, match="--fence none") if refused else contextlib.nullcontext():
+        steps._refuse_unfenced()
