@@ -125,7 +125,8 @@ def test_a_whole_migration(east: KafkaSite, west: KafkaSite, unique_topic: Name)
     stem, group = unique_topic("migrated"), unique_topic("group")
     orders, states = f"{stem}.orders", f"{stem}.states"
     create_topic(east, orders, 2, segment_bytes="20000000")
-    create_topic(east, states, cleanup_policy="compact", message_timestamp_type="LogAppendTime")
+    had = {"message.timestamp.type": "LogAppendTime", "message.timestamp.before.max.ms": "86400000"}
+    create_topic(east, states, cleanup_policy="compact", **{key.replace(".", "_"): value for key, value in had.items()})
     produce(east, orders, numbered(600) + numbered(400, partition=1))
     with transaction(east, commit=False) as producer:  # takes offsets, and is no record
         send(producer, orders, numbered(50))
@@ -156,9 +157,9 @@ def test_a_whole_migration(east: KafkaSite, west: KafkaSite, unique_topic: Name)
     words = command.split()
     assert words[words.index("--bootstrap-server") + 1] in west.bootstrap
     assert words[words.index("--entity-name") + 1] == f"new.{states}"
-    key, _, value = words[words.index("--add-config") + 1].partition("=")
-    set_config(west, ResourceType.TOPIC, f"new.{states}", **{key.replace(".", "_"): value})
-    assert topic_config(west, f"new.{states}")["message.timestamp.type"] == "LogAppendTime"
+    back = dict(each.split("=") for each in words[words.index("--add-config") + 1].split(","))
+    set_config(west, ResourceType.TOPIC, f"new.{states}", **{key.replace(".", "_"): v for key, v in back.items()})
+    assert had.items() <= topic_config(west, f"new.{states}").items()
     # A topic that cannot be had stops it before anything is copied.
     create_topic(east, f"{stem}.un_wanted")
     create_topic(west, f"new.{stem}.un.wanted")

@@ -29,6 +29,7 @@ from links import (
 )
 
 import isthmus.control.topics as control_topics
+from isthmus.control.configs import after_cut_over
 from isthmus.control.ends import Ends
 from isthmus.control.resources import apply_link, refuse_clashes
 from isthmus.control.topics import Topics
@@ -340,3 +341,8 @@ def test_a_destination_whose_defaults_would_refuse_or_change_records(
     assert set(actions(setup, 0).values()) == {"keep"}
     copy_until_caught_up(setup)
     assert [compare(east, tight, topic) for topic in (fresh, existing)] == [11, 11]
+    # What the link has set so that old records are taken is for the time of copying.
+    with Ends.of(setup.config, setup.config.links[setup.link]) as ends:
+        commands = ends.loop.run(after_cut_over, ends)
+    told = [f"--entity-name {topic} --delete-config message.timestamp.before.max.ms" for topic in (fresh, existing)]
+    assert [command.partition("topics ")[2] for command in sorted(commands, key=lambda c: existing in c)] == told

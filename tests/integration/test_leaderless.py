@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from links import Run, admin, copy_until_caught_up, create_topic, numbered, one_link, produce, status, wait_for
+from links import Run, admin, compare, copy_until_caught_up, create_topic, numbered, one_link, produce, status, wait_for
 
 from isthmus.sandbox import KafkaSite
 
@@ -37,3 +37,8 @@ def test_a_partition_without_leader_is_named(
     with Run(setup, "--until-caught-up") as started:
         wait_for(lambda: f"{topic}[{lost}]" in started.so_far().out, "the partition to be named", 120)
         assert started.process.poll() is None
+        # It is waited for: with its broker it is copied, and all is done.
+        victim.start()
+        ended = started.finish()
+    assert ended.code == 0, ended
+    assert compare(east, west, topic) == 300

@@ -399,3 +399,39 @@ def test_ids_that_are_nowhere_to_be_had(
     assert values[-1] == framed(becomes, b"4")
     assert values[1:-1] == (payloads[1:3] if policy == "pass" else [])
     assert found[0][0].key == payloads[0], "keys are left alone"
+
+
+def test_ids_that_are_told_later(
+    east_and_west: tuple[KafkaSite, KafkaSite], registries: tuple[Registry, Registry]
+) -> None:
+    """A partition stood still because nobody knew an id. Once the schema is there, or the rule passes what it does not know, the next command copies:
+    the fault of the run before is no reason to end."""
+    east, west = registries
+    topic = links.create_topic(east_and_west[0], links.new_name("later"))
+    known = register(east, f"{topic}-value", AVRO.replace("Order", "Told"))
+    secret = register(east, f"secret-{topic}", AVRO.replace("Order", "ToldLater"))
+    rule = {"schema_ids": {"keys": False, "unknown": "stop"}}
+    setup = linked(east_and_west, east, west, [f"/{topic}.*/"], topics=[topic], rules=[rule])
+    payloads = [framed(known, b"1"), framed(secret, b"2"), framed(known, b"3")]
+    for payload in payloads:
+        links.produce(east_and_west[0], topic, [Message(payload)])
+    links.copy_until_caught_up(setup, faults_are_fine=True)
+    assert links.faults(setup) == {(topic, 0): "UnknownSchemaIds"}
+    # The schema is registered under a subject that follows.
+    assert register(east, f"{topic}-too", AVRO.replace("Order", "ToldLater")) == secret
+    went_on = links.run(setup, "--until-caught-up")
+    assert (went_on.code, links.faults(setup)) == (0, {}), went_on
+    there = {
+        id_: int(version(west, subject, 1)["id"])
+        for id_, subject in ((known, f"{topic}-value"), (secret, f"{topic}-too"))
+    }
+    copied = [framed(there[known], b"1"), framed(there[secret], b"2"), framed(there[known], b"3")]
+    assert [record.value for record in links.read(east_and_west[1], topic)[0]] == copied
+    # An id that nobody has ever registered: the rule is told to let it pass.
+    links.produce(east_and_west[0], topic, [Message(framed(999_998, b"4"))])
+    links.copy_until_caught_up(setup, faults_are_fine=True)
+    assert links.faults(setup) == {(topic, 0): "UnknownSchemaIds"}
+    passing = links.changed(setup, rules=[{"schema_ids": {"keys": False, "unknown": "pass"}}])
+    migrated = links.isthmus(passing, "migrate", setup.link, "--json")
+    assert (migrated.code, links.faults(passing)) == (0, {}), migrated
+    assert [record.value for record in links.read(east_and_west[1], topic)[0]] == [*copied, framed(999_998, b"4")]

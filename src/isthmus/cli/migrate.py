@@ -109,7 +109,8 @@ def migrate(
     )
     if report["after_cut_over"]:
         step(
-            "copies need message.timestamp.type=CreateTime; after the cut-over, when this link runs no more, give topics back what they had:"
+            "copies need message.timestamp.type=CreateTime and no bound of old timestamps; after the cut-over, when this link runs no more, give "
+            "topics back what they had:"
         )
         for command in report["after_cut_over"]:
             output.note(f"    {command}")

@@ -57,8 +57,9 @@ def verify(
 
     It finds what is missing, doubled, out of order, altered, looped or unexpected, and names the first of each. Only reads. Exits
     with 0 when no damage was found, 6 when some was, when a partition could not be compared, or when nothing was compared although records
-    wait to be copied. Records of which only one side has a copy (set aside, written before the link began, or by applications at the
-    destination) are counted and named as not judged.
+    wait to be copied, or were copied and are gone at the destination. Records of which only one side has a copy (expired, compacted, set aside,
+    written before the link began, or by applications at the destination) are counted and named as not judged. What a failback brought home is
+    compared as well.
     """
     moment = _moment(since)
     check_reports(report or [])
@@ -114,11 +115,11 @@ def _bar(link: str) -> Iterator[Callable[[int, int], None]]:
 
 def _show(found: Report) -> None:
     from isthmus.recovery.verify_compare import DAMAGE
-    from isthmus.recovery.verify_report import explained_kinds, words_of
+    from isthmus.recovery.verify_report import copy_of, explained_kinds, words_of
 
     kinds = ["compared", *DAMAGE, *explained_kinds(found)]
     rows: list[dict[str, Any]] = [
-        {"topic": row["topic"], "copy": row["target"], **{words_of(kind): row[kind] for kind in kinds}}
+        {"topic": row["topic"], "copy": copy_of(row), **{words_of(kind): row[kind] for kind in kinds}}
         for row in found.topics()
     ]
     if rows:

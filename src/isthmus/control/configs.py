@@ -145,20 +145,25 @@ def why_altered(diffs: Sequence[Diff], want: settings.Wanted, name: str) -> str:
 
 
 async def after_cut_over(ends: Ends) -> list[str]:
-    """Commands that give topics back their source's ``message.timestamp.type``. As long as the link copies to them they need CreateTime, so it is for
-    whoever ends the link to say when."""
+    """Commands that give topics back what copies needed otherwise: their source's ``message.timestamp.type``, and its bound of old timestamps, or the
+    site's own where the source topic sets none. As long as the link copies to them they need both guards, so it is for whoever ends the link to say
+    when."""
     topics = {name: topic for name, topic in (await discover(ends.source, ends.link)).items() if not topic.problem}
     there = await topic_configs(ends.source, sorted(topics))
     here = await topic_configs(ends.target, sorted(topic.target for topic in topics.values()))
+    ours = memory.of_kind(await memory.recall(ends.target, ends.link.name), "config", settings.remembered)
     commands = []
     for name, topic in topics.items():
         source, target = there.get(name), here.get(topic.target)
         if not isinstance(source, TopicConfig) or not isinstance(target, TopicConfig):
             continue  # not to be seen, which the plan has told
-        kind = source.values.get(settings.TIMESTAMP_TYPE)
-        if kind and kind != target.values.get(settings.TIMESTAMP_TYPE):
-            commands.append(
-                f"kafka-configs.sh --bootstrap-server {','.join(ends.target.site.bootstrap)} --alter --entity-type topics "
-                f"--entity-name {topic.target} --add-config {settings.TIMESTAMP_TYPE}={kind}"
-            )
+        alter = (
+            f"kafka-configs.sh --bootstrap-server {','.join(ends.target.site.bootstrap)} --alter --entity-type topics"
+        )
+        back = settings.given_back(source, target, ours.get(topic.target, {}))
+        add = ",".join(f"{key}={value}" for key, value in back.items() if value is not None)
+        drop = ",".join(key for key, value in back.items() if value is None)
+        options = [f"--add-config {add}"] * bool(add) + [f"--delete-config {drop}"] * bool(drop)
+        if options:
+            commands.append(" ".join([f"{alter} --entity-name {topic.target}", *options]))
     return commands

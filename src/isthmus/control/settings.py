@@ -153,6 +153,19 @@ def compare(
     return verdict
 
 
+def given_back(source: TopicConfig, there: TopicConfig, ours: Mapping[str, str]) -> dict[str, str | None]:
+    """The guards that hold only for copying, as they should be once the link runs no more; ``None``: unset what we have set."""
+    back: dict[str, str | None] = {}
+    kind, bound = source.values.get(TIMESTAMP_TYPE), source.own.get(OLDEST)
+    if kind and kind != there.values.get(TIMESTAMP_TYPE):
+        back[TIMESTAMP_TYPE] = kind
+    if bound is not None and bound != there.values.get(OLDEST):
+        back[OLDEST] = bound
+    elif bound is None and OLDEST in there.own and ours.get(OLDEST) == there.own[OLDEST]:
+        back[OLDEST] = None
+    return back
+
+
 def _somebody_elses(
     want: Wanted, there: TopicConfig, ours: Mapping[str, str], source: TopicConfig, told: Collection[str]
 ) -> list[tuple[Diff, str]]:

@@ -22,10 +22,13 @@ from isthmus.config import Config, Link
 from isthmus.config.spark import Options
 from isthmus.config.topics import Topics
 from isthmus.control.ends import Ends
+from isthmus.control.memory import recall
 from isthmus.control.topics import discover
 from isthmus.engine.session import Spark, cores
 from isthmus.engine.tasks import EngineError, error_from
-from isthmus.errors import IsthmusError, UsageError
+from isthmus.errors import IsthmusError, UnknownLink, UsageError
+from isthmus.recovery.standing import SERVED
+from isthmus.recovery.verify_home import home_link, to_compare
 from isthmus.recovery.verify_look import look
 from isthmus.recovery.verify_read import Comparison, Errand, Outcome
 from isthmus.recovery.verify_report import Report, add_up
@@ -75,16 +78,26 @@ def verify(
     )
     with Ends(chosen, config.sites[chosen.source], config.sites[chosen.target]) as ends:
         moment = None if since is None else int(since.timestamp() * 1000)
-        found = _on(ends, _survey, ends, config, chosen, topics, moment)
+        names = _on(ends, _chosen, ends, chosen, topics)
+        back = home_link(config, chosen)
+        home = _on(ends, _home, ends, config, chosen, back, names, moment) if back is not None else None
+        found = _on(ends, survey, ends.source, ends.target, config, chosen, names, moment, home)
         report.notes, report.faults = found.notes, [fault.to_json() for fault in found.faults]
         report.waiting = found.waiting + sum(max(0, pair.source_end - pair.watermark) for pair in found.pairs)
-        units = cut_all(found.pairs, cores(), sample)
-        report.units = len(units)
-        errand = Errand(chosen, ends.source.site, ends.target.site, found.identities, found.schema_ids)
         run = workers or partial(on_spark, spark, config.spark_options(link))
-        outcomes = run(errand, units, progress) if units else []
-        first = add_up(report, found.pairs, outcomes)
-        report.offenders = _on(ends, look, ends.source, ends.target, errand, first)
+        errand = Errand(chosen, ends.source.site, ends.target.site, found.identities, found.schema_ids)
+        works = [(found.pairs, errand, (ends.source, ends.target))]
+        if home is not None:
+            pairs, back = to_compare(home, found, chosen)
+            report.notes += [f"the way home: {fault.message}" for fault in home.faults]
+            errand = Errand(back, ends.target.site, ends.source.site, home.identities, home.schema_ids)
+            works.append((pairs, errand, (ends.target, ends.source)))
+        for pairs, errand, clusters in works:
+            units = cut_all(pairs, cores(), sample)
+            report.units += len(units)
+            outcomes = run(errand, units, progress) if units else []
+            first = add_up(report, pairs, outcomes)
+            report.offenders += _on(ends, look, *clusters, errand, first)
     report.seconds = time.monotonic() - began
     return report
 
@@ -99,18 +112,36 @@ def _on(ends: Ends, work: Callable[..., Any], *arguments: Any) -> Any:
         raise ends.loop.run(explained, error, ends, "comparing") from error
 
 
-async def _survey(ends: Ends, config: Config, link: Link, wanted: Sequence[str] | None, moment: int | None) -> Survey:
-    names: list[str] | None = None
-    if wanted is not None:
-        try:
-            filter_ = Topics(include=list(wanted))
-        except ValueError as error:
-            raise UsageError(f"--topics: {error}") from None
-        known = await discover(ends.source, link)
-        names = [name for name in known if filter_.matches(name)]
-        if not names:
-            raise UsageError(f"link {link.name} copies no topic that is {' or '.join(wanted)}")
-    return await survey(ends.source, ends.target, config, link, names, moment)
+async def _chosen(ends: Ends, link: Link, wanted: Sequence[str] | None) -> list[str] | None:
+    """The source topics that were asked for; None for all."""
+    if wanted is None:
+        return None
+    try:
+        filter_ = Topics(include=list(wanted))
+    except ValueError as error:
+        raise UsageError(f"--topics: {error}") from None
+    known = await discover(ends.source, link)
+    names = [name for name in known if filter_.matches(name)]
+    if not names:
+        raise UsageError(f"link {link.name} copies no topic that is {' or '.join(wanted)}")
+    return names
+
+
+async def _home(
+    ends: Ends, config: Config, link: Link, back: Link, names: list[str] | None, moment: int | None
+) -> Survey | None:
+    """The way home as a failback has left it; None if work never came home along it. It takes rights at the source that a link does not need
+    before its destination has served."""
+    if SERVED not in await recall(ends.target, link.name):
+        return None
+    known = config.model_copy(update={"links": {**config.links, back.name: back}})
+    try:
+        if names is not None:
+            topics = await discover(ends.target, back)
+            names = [name for name, topic in topics.items() if topic.target in names]
+        return await survey(ends.target, ends.source, known, back, names, moment)
+    except UnknownLink:
+        return None
 
 
 # -- who does the work -------------------------------------------------------------------------------------

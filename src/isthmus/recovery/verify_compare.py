@@ -21,11 +21,13 @@ Rows = npt.NDArray[np.bool_]
 
 DAMAGE = ("missing", "doubled", "out_of_order", "altered", "looped", "unexpected")
 """What should never be; see docs/design.md for each."""
-EXPLAINED = ("expired", "compacted", "dropped", "before_start", "stranded", "others", "local")
+EXPLAINED = ("expired", "compacted", "dropped", "before_start", "stranded", "others", "local", "returned")
 """Records of one side that have a reason to be alone."""
-NOT_JUDGED = {"before_start": "source", "stranded": "source", "local": "destination"}
-"""Of these, nobody can tell whether something is missing, altered or too many among them: there is no other side to compare. By the side that their
-offsets are of. A report names where they are, and never calls them right."""
+NOT_JUDGED = ("expired", "compacted", "before_start", "stranded", "local")
+"""Of these, nobody can tell whether something is missing, altered or too many among them: there is no other side to compare. A report names where they
+are, and never calls them right."""
+HERE, THERE = "source", "destination"
+"""The side of which offsets are."""
 CLASSES = ("compared", *DAMAGE, *EXPLAINED)
 
 #: So many of each class are named by each unit.
@@ -52,6 +54,7 @@ WHY = {
     "came home": "it was born at the destination and has come back",
     "no link": "no link has copied it, and only links write here",
     "strange header": "it has a link's header, but the map does not know it",
+    "strange origin": "it says that it was born at the source, but the map does not know it",
     "no source": "the map says it is a copy, but the source has no such record",
     "unwanted": "the link's rules leave this record out, and yet it was copied",
     "not seeded": "it stands in a range that was seeded, but the map does not know it",
@@ -79,17 +82,24 @@ class Judgement:
 
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
     offenders: list[Offender] = field(default_factory=list)
-    not_judged: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The first and the last offset of each class that is not judged."""
+    not_judged: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
+    """By class and side, of what is not judged: the first and the last offset, and how many records."""
 
-    def leave(self, kind: str, offsets: Longs) -> None:
+    def leave(self, kind: str, side: str, offsets: Longs) -> None:
         """Count records that cannot be judged; their offsets ascend."""
         if len(offsets):
             self.add(kind, len(offsets))
-            self.not_judged[kind] = (int(offsets[0]), int(offsets[-1]))
+            self.not_judged[kind, side] = together(
+                self.not_judged.get((kind, side)), (int(offsets[0]), int(offsets[-1]), len(offsets))
+            )
 
     def add(self, kind: str, count: int) -> None:
         self.counts[kind] += count
+
+
+def together(one: tuple[int, int, int] | None, other: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Two ranges that are not judged, with what is in them, as one."""
+    return other if one is None else (min(one[0], other[0]), max(one[1], other[1]), one[2] + other[2])
 
 
 def judge(unit: Unit, here: Digested, kept: Rows, there: Digested, link: Expectations) -> Judgement:
@@ -258,15 +268,16 @@ class _Judge:
                 self.result.add(kind, number)
 
         unmapped = ~self.mapped
-        self.result.leave("stranded", offset[take(unmapped & inside(pair.stranded, offset))])
+        self.result.leave("stranded", HERE, offset[take(unmapped & inside(pair.stranded, offset))])
         if unit.seeded:
             count("unexpected", take(unmapped), "not seeded")
-        self.result.leave("before_start", offset[take(unmapped & (offset < pair.expected_from))])
+        count("returned", take(unmapped & inside(pair.returned, offset)))
+        self.result.leave("before_start", HERE, offset[take(unmapped & (offset < pair.expected_from))])
         count("missing", take(unmapped), "not copied")
-        count("expired", take(self.place < pair.target_start))
+        self.result.leave("expired", HERE, offset[take(self.place < pair.target_start)])
         count("missing", take(self.place >= pair.target_end), "beyond the end")
         if pair.target_compacted:
-            count("compacted", alone)
+            self.result.leave("compacted", HERE, offset[alone])
         else:
             count("missing", alone, "not there")
 
@@ -299,10 +310,10 @@ class _Judge:
             tell("altered", "differs", strange & ~swapped)
             gone &= ~strange
         expired = gone & ((sources < pair.source_start) | (sources >= pair.source_end))
-        self.result.add("expired", int(np.count_nonzero(expired)))
+        self.result.leave("expired", THERE, there.offset[expired])
         gone &= ~expired
         if pair.source_compacted:
-            self.result.add("compacted", int(np.count_nonzero(gone)))
+            self.result.leave("compacted", THERE, there.offset[gone])
         else:
             tell("unexpected", "no source", gone)
 
@@ -321,9 +332,15 @@ class _Judge:
         def tell(kind: str, why: str, which: Rows) -> None:
             self._tell(kind, why, np.flatnonzero(which), name, int(np.count_nonzero(which)))
 
-        others = outside & inside(pair.others, there.offset)
-        self.result.add("others", int(np.count_nonzero(others)))
-        outside &= ~others
+        for kind, spans in (("others", pair.others), ("returned", pair.brought)):
+            known = outside & inside(spans, there.offset)
+            self.result.add(kind, int(np.count_nonzero(known)))
+            outside &= ~known
+        claims_source = np.zeros(len(there), np.bool_)
+        if self.link.origin:
+            claims_source = np.isin(there.identity, np.array(self.link.source_identities, np.uint64))
+        if pair.home:
+            outside &= claims_source  # the rest is the link's to judge
         looped = outside & self.born_there
         tell("looped", "came home", looped)
         outside &= ~looped
@@ -333,7 +350,10 @@ class _Judge:
             tell("doubled", "second copy", doubled)
             tell("unexpected", "strange header", claimed & ~doubled)
             outside &= ~claimed
-        if pair.takes_writes:
-            self.result.leave("local", there.offset[outside])
-        else:
-            tell("unexpected", "no link", outside)
+        # Applications add no origin: who names the source has come from there, and the map should know.
+        strange = outside & claims_source
+        tell("unexpected", "strange origin", strange)
+        outside &= ~strange
+        local = outside & inside(pair.local, there.offset)
+        self.result.leave("local", THERE, there.offset[local])
+        tell("unexpected", "no link", outside & ~local)

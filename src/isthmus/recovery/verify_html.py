@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from isthmus.recovery.verify_compare import DAMAGE
-from isthmus.recovery.verify_report import Found, Report, explained_kinds, words_of
+from isthmus.recovery.verify_report import Found, Report, copy_of, explained_kinds, words_of
 
 MEANINGS = {
     "compared": "the same on both sides",
@@ -20,13 +20,14 @@ MEANINGS = {
     "altered": "at its place stands something else: key, value, headers or time",
     "looped": "born at the destination, and come back",
     "unexpected": "copied by no link, where only links write",
-    "expired": "deleted by retention on one side",
+    "expired": "deleted by retention, or by somebody, on one side",
     "compacted": "superseded, and deleted by compaction on one side",
     "dropped": "left out by the link's rules",
     "before_start": "written before the link began",
     "stranded": "set aside at a failback",
     "others": "copied by another link, or from an earlier topic of this name",
     "local": "written at the destination by applications",
+    "returned": "written at the destination while it served, and brought home: judged on the way home",
 }
 
 _STYLE = """
@@ -106,7 +107,7 @@ def _classes(report: Report) -> str:
 
 def _topics(report: Report) -> str:
     kinds = _kinds(report)
-    rows = [(row["topic"], row["target"], row["partitions"], *(row[kind] for kind in kinds)) for row in report.topics()]
+    rows = [(row["topic"], copy_of(row), row["partitions"], *(row[kind] for kind in kinds)) for row in report.topics()]
     return _table(("topic", "copy", "partitions", *map(words_of, kinds)), rows, DAMAGE)
 
 

@@ -9,10 +9,22 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from isthmus.recovery.verify_compare import CLASSES, DAMAGE, EXPLAINED, NOT_JUDGED, WHY, Offender
+from isthmus.recovery.verify_compare import (
+    CLASSES,
+    DAMAGE,
+    EXPLAINED,
+    HERE,
+    NOT_JUDGED,
+    THERE,
+    WHY,
+    Offender,
+    together,
+)
 from isthmus.recovery.verify_read import Outcome
 from isthmus.recovery.verify_units import Pair
 
+#: What the way home counts; all else there is the link's.
+OF_HOME = ("compared", *DAMAGE, "expired", "compacted")
 #: So many offenders of each class are shown, the first ones by topic, partition and offset.
 SHOWN = 5
 
@@ -31,6 +43,8 @@ class Found:
     expected: dict[str, str] = field(default_factory=dict)
     found: dict[str, str] = field(default_factory=dict)
     differs: list[str] = field(default_factory=list)
+    home: bool = False
+    """Whether it was found on the way home; then source and target are turned round."""
 
     @property
     def words(self) -> str:
@@ -38,12 +52,18 @@ class Found:
         here = f" source offset {self.source_offset}" if self.source_offset >= 0 else ""
         there = f" at {self.target}[{self.partition}] offset {self.target_offset}" if self.target_offset >= 0 else ""
         differs = f" (differs: {', '.join(self.differs)})" if self.differs else ""
-        return f"{words_of(self.kind)}: {where}{here}{there}: {self.why}{differs}"
+        home = " on the way home:" if self.home else ""
+        return f"{words_of(self.kind)}:{home} {where}{here}{there}: {self.why}{differs}"
 
 
 def words_of(kind: str) -> str:
     """A class as people write it."""
     return kind.replace("_", " ")
+
+
+def copy_of(row: dict[str, Any]) -> str:
+    """What a row of a table says of where copies are."""
+    return f"{row['target']} (way home)" if row["home"] else str(row["target"])
 
 
 @dataclass(slots=True)
@@ -56,8 +76,10 @@ class PartitionReport:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CLASSES, 0))
     source_records: int = 0
     target_records: int = 0
-    not_judged: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """The first and the last offset of what nobody could judge, by class; ``counts`` has how many there are between."""
+    home: bool = False
+    """Whether this is the way home: what the destination wrote while it served."""
+    not_judged: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    """What nobody could judge: class, side, the first and the last offset, how many records."""
 
 
 @dataclass(slots=True)
@@ -100,8 +122,14 @@ class Report:
 
     @property
     def unproven(self) -> bool:
-        """Whether nothing at all was compared although there is something to copy."""
-        return self.waiting > 0 and not any(self.totals.values())
+        """Whether nothing at all was compared although there is something to copy, or something was copied that the destination has no more."""
+        return (self.waiting > 0 and not any(self.totals.values())) or (self.lost > 0 and not self.totals["compared"])
+
+    @property
+    def lost(self) -> int:
+        """How many records that were copied the destination does not hold any more, and the source does."""
+        gone = ("expired", "compacted")
+        return sum(e["records"] for e in self.not_judged if e["kind"] in gone and not e["home"] and e["side"] == HERE)
 
     @property
     def verdict(self) -> str:
@@ -115,8 +143,8 @@ class Report:
             behind.append(waiting)
         if self.clean:
             return "; ".join([compared, "no damage found" if behind else "nothing is wrong", *behind])
-        if self.unproven and not self.faults:
-            return f"nothing was compared: {waiting}"
+        if self.unproven and not self.faults and not self.damage:
+            return "; ".join(["nothing was compared", *behind])
         wrong = [f"{count} {words_of(kind)}" for kind, count in self.damage.items()]
         if self.faults:
             wrong.append(f"{len(self.faults)} partitions could not be judged")
@@ -125,18 +153,20 @@ class Report:
     @property
     def not_judged(self) -> list[dict[str, Any]]:
         """Where records are that nobody could judge: there is no other side to compare them with."""
+        other = {HERE: THERE, THERE: HERE}
         return [
             {
-                "topic": part.topic if NOT_JUDGED[kind] == "source" else part.target,
+                "topic": part.topic if side == HERE else part.target,
                 "partition": part.partition,
-                "side": NOT_JUDGED[kind],
+                "side": other[side] if part.home else side,
                 "kind": kind,
                 "first": first,
                 "last": last,
-                "records": part.counts[kind],
+                "records": records,
+                "home": part.home,
             }
             for part in self.partitions
-            for kind, (first, last) in sorted(part.not_judged.items())
+            for kind, side, first, last, records in part.not_judged
         ]
 
     @property
@@ -149,10 +179,17 @@ class Report:
 
     def topics(self) -> list[dict[str, Any]]:
         """One row a topic: its counts."""
-        rows: dict[str, dict[str, Any]] = {}
+        rows: dict[tuple[str, bool], dict[str, Any]] = {}
         for part in self.partitions:
             row = rows.setdefault(
-                part.topic, {"topic": part.topic, "target": part.target, "partitions": 0, **dict.fromkeys(CLASSES, 0)}
+                (part.topic, part.home),
+                {
+                    "topic": part.topic,
+                    "target": part.target,
+                    "home": part.home,
+                    "partitions": 0,
+                    **dict.fromkeys(CLASSES, 0),
+                },
             )
             row["partitions"] += 1
             for kind, count in part.counts.items():
@@ -191,23 +228,28 @@ def explained_kinds(report: Report) -> list[str]:
 
 
 def add_up(report: Report, pairs: list[Pair], outcomes: Iterable[Outcome]) -> list[tuple[Pair, Offender]]:
-    """Put outcomes into the report; the offenders to be shown."""
-    report.partitions = [PartitionReport(p.topic, p.partition, p.target_topic, p.first, p.watermark) for p in pairs]
+    """Put outcomes into the report, behind what is there; the offenders to be shown."""
+    parts = [PartitionReport(p.topic, p.partition, p.target_topic, p.first, p.watermark, home=p.home) for p in pairs]
+    report.partitions += parts
+    left: list[dict[tuple[str, str], tuple[int, int, int]]] = [{} for _ in pairs]
     named: dict[str, list[tuple[Pair, Offender]]] = {kind: [] for kind in DAMAGE}
     for outcome in outcomes:
-        part = report.partitions[outcome.number]
+        part = parts[outcome.number]
         report.bytes += outcome.bytes
         part.source_records += outcome.source_records
         part.target_records += outcome.target_records
         for kind, count in outcome.judgement.counts.items():
-            part.counts[kind] += count
-        for kind, (first, last) in outcome.judgement.not_judged.items():
-            known = part.not_judged.get(kind, (first, last))
-            part.not_judged[kind] = (min(first, known[0]), max(last, known[1]))
+            if not part.home or kind in OF_HOME:
+                part.counts[kind] += count
+        for place, span in outcome.judgement.not_judged.items():
+            if not part.home or place[0] in OF_HOME:
+                left[outcome.number][place] = together(left[outcome.number].get(place), span)
         if outcome.fault is not None:
             report.faults.append(outcome.fault.to_json())
         for offender in outcome.judgement.offenders:
             named[offender.kind].append((pairs[outcome.number], offender))
+    for part, spans in zip(parts, left, strict=True):
+        part.not_judged = [(*place, *span) for place, span in sorted(spans.items())]
     named_first: list[tuple[Pair, Offender]] = []
     for found in named.values():
         found.sort(key=lambda each: (each[0].topic, each[0].partition, each[1].source, each[1].target))
@@ -221,4 +263,6 @@ def shown(pair: Pair, offender: Offender) -> Found:
     why = WHY[offender.why]
     if offender.kind == "out_of_order":
         why += f", source offset {offender.claims}" if offender.claims >= 0 else ""
-    return Found(offender.kind, pair.topic, pair.partition, pair.target_topic, source, offender.target, why)
+    return Found(
+        offender.kind, pair.topic, pair.partition, pair.target_topic, source, offender.target, why, home=pair.home
+    )

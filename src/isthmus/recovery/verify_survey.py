@@ -45,6 +45,7 @@ from isthmus.kafka.cluster import NO_ID, Cluster, TopicInfo
 from isthmus.kafka.offsets import EARLIEST, LATEST, Committed, Partition, list_offsets
 from isthmus.kafka.read import read_to_end
 from isthmus.recovery.standing import SERVED
+from isthmus.recovery.verify_home import Served, everywhere, served
 from isthmus.recovery.verify_units import Longs, Pair, clipped, merged, no_runs, no_spans, spans_of
 from isthmus.rules import Identities
 
@@ -73,9 +74,16 @@ class Survey:
 
 
 async def survey(
-    source: Cluster, target: Cluster, config: Config, link: Link, chosen: Iterable[str] | None, since: int | None
+    source: Cluster,
+    target: Cluster,
+    config: Config,
+    link: Link,
+    chosen: Iterable[str] | None,
+    since: int | None,
+    home: Survey | None = None,
 ) -> Survey:
-    """Look at both sides of a link. ``chosen`` are source topics (all by default); ``since`` is in milliseconds."""
+    """Look at both sides of a link. ``chosen`` are source topics (all by default); ``since`` is in milliseconds; ``home`` is what a failback has
+    brought home."""
     found = Survey()
     topics = await discover(source, link)
     if chosen is not None:
@@ -110,11 +118,9 @@ async def survey(
         "source": await _compacted(source, list(topics)),
         "target": await _compacted(target, [name for name in names if there[name].error is None]),
     }
-    reader.written = {
-        topic.target
-        for topic in topics.values()
-        if PROMOTED in reader.memory or SERVED in reader.memory or _takes_writes(config, link, topic.target)
-    }
+    reader.written = {topic.target for topic in topics.values() if _takes_writes(config, link, topic.target)}
+    if (promoted := PROMOTED in reader.memory) or SERVED in reader.memory:
+        reader.served = await served(target, link, home, promoted)
     for key in keys:
         reader.look(key, targets.get(key), found)
     await _settle(target, found)
@@ -256,6 +262,7 @@ class _Reader:
     memory: Memory
     compacted: dict[str, set[str]]
     written: set[str]
+    served: Served | None = None
 
     def __init__(
         self,
@@ -389,8 +396,16 @@ class _Reader:
             self._ranges(STRANDED, key),
             name in self.compacted["source"],
             target[0] in self.compacted["target"],
-            target[0] in self.written,
+            self._local(target),
+            self.served.returned.get(key, no_spans()) if self.served is not None else no_spans(),
+            self.served.brought.get(target, no_spans()) if self.served is not None else no_spans(),
         )
+
+    def _local(self, target: Partition) -> Longs:
+        """Where applications write at the destination."""
+        if target[0] in self.written:
+            return everywhere()
+        return self.served.local(target) if self.served is not None else no_spans()
 
     def _ranges(self, kind: str, key: Partition) -> Longs:
         """Source ranges that did not go the usual way, as the link remembers them."""

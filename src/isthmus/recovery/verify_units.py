@@ -78,8 +78,14 @@ class Pair:
     """Source offsets that were set aside."""
     source_compacted: bool = False
     target_compacted: bool = False
-    takes_writes: bool = False
-    """Whether applications write to the destination topic, too."""
+    local: Longs = field(default_factory=no_spans)
+    """Destination offsets among which applications write, too."""
+    returned: Longs = field(default_factory=no_spans)
+    """Source offsets that came home from the destination: the way home judges them."""
+    brought: Longs = field(default_factory=no_spans)
+    """Destination offsets that were brought home."""
+    home: bool = False
+    """Whether this is the way home, which judges only what is its own."""
 
     @property
     def source(self) -> Partition:
@@ -226,6 +232,9 @@ def cut(pair: Pair, number: int, size: int) -> list[Unit]:
             others=overlapping(pair.others, target_first, target_end),
             seeded=overlapping(pair.seeded, first, end),
             stranded=overlapping(pair.stranded, first, end),
+            local=overlapping(pair.local, target_first, target_end),
+            returned=overlapping(pair.returned, first, end),
+            brought=overlapping(pair.brought, target_first, target_end),
         )
         runs = clipped(way.runs, first, end)
         here = overlapping(ahead, target_first, target_end)

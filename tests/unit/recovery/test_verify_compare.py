@@ -118,7 +118,7 @@ def test_records_that_no_map_knows(size: int) -> None:
         ("unexpected", "no link", 26, -1),
         ("unexpected", "strange header", 23, 99),
     ]
-    open_site = replace(known, takes_writes=True)
+    open_site = replace(known, local=np.array([[0, 2**62]]))
     found = judge_pair(open_site, SOURCE, [*TARGET, *more], size=size)
     assert counts(found) == {"compared": 20, "doubled": 1, "unexpected": 1, "looped": 1, "local": 2}
     shared = replace(known, others=np.array([[22, 27]]))
@@ -146,11 +146,15 @@ def test_only_what_is_before_the_watermark_is_judged(size: int) -> None:
 def test_retention_and_compaction_are_no_damage(size: int) -> None:
     found = judge_pair(replace(KNOWN, source_start=6), SOURCE[6:], TARGET, size=size)
     assert counts(found) == {"compared": 14, "expired": 6}
+    assert found.not_judged == {("expired", "destination"): (0, 5, 6)}
     found = judge_pair(replace(KNOWN, target_start=6), SOURCE, TARGET[6:], size=size)
     assert counts(found) == {"compared": 14, "expired": 6}
+    assert found.not_judged == {("expired", "source"): (0, 5, 6)}
     here, there = SOURCE[:3] + SOURCE[5:], TARGET[:12] + TARGET[13:]
     both = replace(KNOWN, source_compacted=True, target_compacted=True)
-    assert counts(judge_pair(both, here, there, size=size)) == {"compared": 17, "compacted": 3}
+    found = judge_pair(both, here, there, size=size)
+    assert counts(found) == {"compared": 17, "compacted": 3}
+    assert found.not_judged == {("compacted", "source"): (12, 12, 1), ("compacted", "destination"): (3, 4, 2)}
     found = judge_pair(KNOWN, here, there, size=size)
     assert counts(found) == {"compared": 17, "missing": 1, "unexpected": 2}
     assert sorted((o.why, o.source) for o in found.offenders) == [("no source", 3), ("no source", 4), ("not there", 12)]
@@ -185,24 +189,64 @@ def test_damage_where_nobody_can_look_is_told_as_not_judged(size: int, planted: 
     there = [*TARGET[:10], *(copied(rec, rec.offset - 4) for rec in SOURCE[15:])]
     here = [rec for rec in SOURCE if planted != "lost" or rec.offset != 12]
     found = judge_pair(stranded, here, there, size=size)
-    assert (found.counts["stranded"], found.not_judged) == (5 - (planted == "lost"), {"stranded": (10, 14)})
+    left = 5 - (planted == "lost")
+    assert (found.counts["stranded"], found.not_judged) == (left, {("stranded", "source"): (10, 14, left)})
     late = pair([(10, 11, 10)], 20, 22, expected_from=10)
-    assert judge_pair(late, SOURCE, TARGET[10:], size=size).not_judged == {"before_start": (0, 9)}
+    assert judge_pair(late, SOURCE, TARGET[10:], size=size).not_judged == {("before_start", "source"): (0, 9, 10)}
     own = [Rec(place, 5000, b"k", b"at home") for place in (22, 23, 24) if planted != "lost" or place != 23]
-    served = pair(RUNS, 20, 25, takes_writes=True)
+    served = pair(RUNS, 20, 25, local=np.array([[0, 2**62]]))
     found = judge_pair(served, SOURCE, [*TARGET, *own], size=size)
-    assert (found.counts["local"], found.not_judged) == (len(own), {"local": (22, 24)})
+    assert (found.counts["local"], found.not_judged) == (len(own), {("local", "destination"): (22, 24, len(own))})
     assert judge_pair(KNOWN, SOURCE, TARGET, size=size).not_judged == {}
 
 
 @SIZES
-@pytest.mark.parametrize("known", [{"takes_writes": True}, {"stranded": np.array([[0, 20]])}, {"expected_from": 20}])
+@pytest.mark.parametrize(
+    "known", [{"local": np.array([[0, 100]])}, {"stranded": np.array([[0, 20]])}, {"expected_from": 20}]
+)
 def test_what_the_map_knows_is_judged_whatever_is_told_of_its_range(size: int, known: dict[str, object]) -> None:
     """A copy that is altered, or gone, in a range with a story."""
     told = pair(RUNS, 20, 22, **known)
     there = [rec for rec in changed(13, value=b"other") if rec.offset != 5]
     found = judge_pair(told, SOURCE, there, size=size)
     assert counts(found) == {"compared": 18, "altered": 1, "missing": 1}
+
+
+@SIZES
+def test_where_a_site_has_served_only_its_own_time_is_its_own(size: int) -> None:
+    """22 and 23 were written while it served, and 22 came home; 24 was written when it was a standby again."""
+    own = [Rec(place, 5000, b"k", b"at home") for place in (22, 23, 24)]
+    served = pair(RUNS, 20, 25, local=np.array([[22, 24]]), brought=np.array([[22, 23]]))
+    found = judge_pair(served, SOURCE, [*TARGET, *own], size=size)
+    assert counts(found) == {"compared": 20, "returned": 1, "local": 1, "unexpected": 1}
+    assert [(o.why, o.target) for o in found.offenders] == [("no link", 24)]
+    # The other side of it: what came home is not expected back.
+    home = pair([(0, 0, 10), (15, 11, 5)], 20, 16, stranded=np.array([[10, 15]]), returned=np.array([[10, 13]]))
+    there = [*TARGET[:10], *(copied(rec, rec.offset - 4) for rec in SOURCE[15:])]
+    found = judge_pair(home, SOURCE, there, size=size)
+    assert counts(found) == {"compared": 15, "returned": 3, "stranded": 2}
+
+
+@SIZES
+def test_who_names_the_source_is_no_application(size: int) -> None:
+    """A second copy without an offset header, among what applications write."""
+    link = replace(NO_HEADER, origin=True)
+    stamped = [replace(rec, headers=(*rec.headers[:-1], (ORIGIN.encode(), b"east"))) for rec in TARGET]
+    more = [replace(stamped[3], offset=22), Rec(23), Rec(24, headers=((ORIGIN.encode(), b"north"),))]
+    known = pair(RUNS, 20, 25, local=np.array([[0, 100]]))
+    found = judge_pair(known, SOURCE, [*stamped, *more], link=link, size=size)
+    assert counts(found) == {"compared": 20, "unexpected": 1, "local": 2}
+    assert [(o.why, o.target) for o in found.offenders] == [("strange origin", 22)]
+
+
+@SIZES
+def test_the_way_home_judges_what_is_its_own(size: int) -> None:
+    """At home stands what home wrote, which is for the link to judge; a second copy of what came home is not."""
+    link = replace(PLAIN, origin=True)
+    stamped = [replace(rec, headers=(*rec.headers, (ORIGIN.encode(), b"east"))) for rec in TARGET]
+    more = [replace(stamped[3], offset=22), Rec(23), Rec(24, headers=with_offset(Rec(0), 5))]
+    found = judge_pair(pair(RUNS, 20, 25, home=True), SOURCE, [*stamped, *more], link=link, size=size)
+    assert counts(found) == {"compared": 20, "doubled": 1}
 
 
 @SIZES

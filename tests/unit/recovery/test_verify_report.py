@@ -43,11 +43,11 @@ def report(*outcomes: Outcome, **options: object) -> Report:
 
 
 def test_sums_and_verdicts() -> None:
-    clean = report(outcome(0, compared=5), outcome(0, compared=2, expired=1), outcome(1, compared=3))
+    clean = report(outcome(0, compared=5), outcome(0, compared=2, dropped=1), outcome(1, compared=3))
     assert clean.clean
     assert clean.verdict == "10 records are the same on both sides; nothing is wrong"
     (row,) = clean.topics()
-    assert (row["partitions"], row["compared"], row["expired"]) == (2, 10, 1)
+    assert (row["partitions"], row["compared"], row["dropped"]) == (2, 10, 1)
     assert [part.counts["compared"] for part in clean.partitions] == [7, 3]
     damaged = report(outcome(0, compared=5, missing=2, out_of_order=1))
     assert damaged.damage == {"missing": 2, "out_of_order": 1}
@@ -56,8 +56,8 @@ def test_sums_and_verdicts() -> None:
 
 def test_what_nobody_can_judge_is_never_called_right() -> None:
     first, second = outcome(0, compared=5, local=2), outcome(0, stranded=3, local=1)
-    first.judgement.not_judged = {"local": (20, 22)}
-    second.judgement.not_judged = {"stranded": (10, 12), "local": (7, 7)}
+    first.judgement.not_judged = {("local", "destination"): (20, 22, 2)}
+    second.judgement.not_judged = {("stranded", "source"): (10, 12, 3), ("local", "destination"): (7, 7, 1)}
     found = report(first, second)
     assert found.clean
     assert found.verdict == "5 records are the same on both sides; no damage found; not judged: 3 stranded, 3 local"
@@ -72,6 +72,31 @@ def test_what_nobody_can_judge_is_never_called_right() -> None:
     assert "Not judged" in page(found)
     found = report(outcome(0, compared=5, missing=1, local=2))
     assert found.verdict == "5 records are the same on both sides; 1 missing; not judged: 2 local"
+
+
+def test_copies_that_are_all_gone_are_not_called_right() -> None:
+    """Nothing is left at the destination to compare with: retention, or somebody who has deleted it."""
+    gone = outcome(0, expired=5)
+    gone.judgement.not_judged = {("expired", "source"): (0, 4, 5)}
+    found = report(gone)
+    assert (found.clean, found.verdict) == (False, "nothing was compared; not judged: 5 expired")
+    assert report(gone, outcome(1, compared=1)).clean
+    kept = outcome(0, expired=5)  # the source has deleted them, and the copies are there
+    kept.judgement.not_judged = {("expired", "destination"): (0, 4, 5)}
+    assert report(kept).clean
+
+
+def test_the_way_home_counts_beside_the_link() -> None:
+    made = report(outcome(0, compared=5, returned=2))
+    home = outcome(0, Offender("missing", "not there", 7, 9), compared=1, missing=1, dropped=8, local=4, expired=1)
+    home.judgement.not_judged = {("expired", "source"): (3, 3, 1), ("local", "destination"): (0, 9, 4)}
+    (offender,) = add_up(made, [pair([], 10, 10, home=True)], [home])
+    assert made.totals["compared"] == 6
+    assert (made.damage, made.totals["dropped"], made.totals["local"]) == ({"missing": 1}, 0, 0)
+    assert [row["home"] for row in made.topics()] == [False, True]
+    assert shown(*offender).words.startswith("missing: on the way home: t[0] source offset 7 at t[0] offset 9")
+    # What is the source on the way home is the link's destination.
+    assert made.not_judged_words == ["not judged: t[0] destination offsets 3 to 3: 1 expired"]
 
 
 def test_what_cannot_be_judged_is_not_clean() -> None:

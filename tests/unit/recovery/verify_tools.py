@@ -10,7 +10,7 @@ from batch_tools import Rec, make
 
 from isthmus.records import read
 from isthmus.records.model import Records, read_only
-from isthmus.recovery.verify_compare import Expectations, Judgement, judge
+from isthmus.recovery.verify_compare import Expectations, Judgement, judge, together
 from isthmus.recovery.verify_digest import SEEDED, SOURCE, TARGET, Digested, Digester, identity_of, nothing
 from isthmus.recovery.verify_read import apply_rules
 from isthmus.recovery.verify_units import Pair, Unit, cut
@@ -81,9 +81,8 @@ def judge_pair(
         there = [r for r in target if max(unit.target_first, known.target_start) <= r.offset < unit.target_end]
         found = _judge(unit, here, there, link, rules)
         total.offenders += found.offenders
-        for kind, (first, last) in found.not_judged.items():
-            known_first, known_last = total.not_judged.get(kind, (first, last))
-            total.not_judged[kind] = (min(first, known_first), max(last, known_last))
+        for place, span in found.not_judged.items():
+            total.not_judged[place] = together(total.not_judged.get(place), span)
         for kind, count in found.counts.items():
             total.counts[kind] += count
     return total
