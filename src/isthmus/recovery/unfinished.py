@@ -67,7 +67,7 @@ def _entries(table: Table) -> tuple[list[Entry], list[BadState]]:
 
 def forged(tables: Mapping[str, Table]) -> dict[str, int]:
     """How many records somebody else has written, by site."""
-    return {site: len(table.forged) for site, table in tables.items() if table.forged}
+    return {site: table.look.forged for site, table in tables.items() if table.look.forged}
 
 
 def command(entry: Entry) -> str:
