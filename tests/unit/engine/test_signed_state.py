@@ -21,8 +21,8 @@ from isthmus.config import loads
 from isthmus.config.state import State
 from isthmus.control import kept, memory
 from isthmus.control.acls import ACL, STAGED, acl_of, could_copy, remembered_acls
+from isthmus.control.answers import setting
 from isthmus.control.fence import KEY, Taken, _name
-from isthmus.control.registry import setting
 from isthmus.control.schema_copy import Subject
 from isthmus.control.settings import remembered
 from isthmus.engine import lines, table
