@@ -30,6 +30,8 @@ from links import (
 from test_control_acls import bindings, grant
 
 from isthmus.control.acls import key_of
+from isthmus.control.keep import Keeper
+from isthmus.control.meter import METER
 from isthmus.kafka.acls import Acl
 from isthmus.sandbox import KafkaSite, Sandbox
 
@@ -143,6 +145,23 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
     listed = isthmus(signed, "sites", "list")
     assert listed.code == 0, listed
     assert f"records of {SITES} are not signed by us" in listed.err
+    status = isthmus(signed, "status", "--json").document[0]
+    assert min(status["forged"][east.name], status["forged"][west.name]) >= 2
+    keeper = Keeper(signed.config.links[signed.link], *(signed.config.sites[site.name] for site in guarded))
+    keeper.start()
+    told_of: list[str] = []
+
+    def heard(words: str) -> bool:
+        told_of.extend(news.text for news in keeper.news())
+        return any(words in text for text in told_of)
+
+    try:
+        for site, where in ((west, control), (west, SITES), (east, SITES)):
+            words = f"records of {where} are not signed by us"
+            wait_for(lambda site=site, words=words: heard(f"site {site.name}: ") and heard(words), "a run says so")
+            assert METER.tables()[site.name, where][0] >= 2
+    finally:
+        keeper.stop()
     produce(east, topic, numbered(20, start=20))
     copy_until_caught_up(signed)
     assert len(read(west, topic)[0]) == 40

@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TypeVar
 
 import kafka.errors as kerrors
 
+from isthmus.control.meter import METER
 from isthmus.control.rights import right
 from isthmus.engine import state
 from isthmus.engine.judged import BEGUN, FOREIGN, SIGNED, Judge, Judged, Look
@@ -80,6 +81,16 @@ class Table(dict[str, Any]):
             self.offsets.get(key, -1),
         )
 
+    def forged(self) -> str:
+        """What there is to say of records that somebody else wrote; nothing if there are none."""
+        if not self.look.forged:
+            return ""
+        first = self.look.strangers[0]
+        return (
+            f"site {self.site}: {self.look.forged} records of {self.topic} are not signed by us, and are ignored (the first: key {first.key!r}, offset "
+            f"{first.offset}, {first.signature}). `isthmus state show {self.site}` shows them"
+        )
+
     def read(self, key: str, how: Callable[[str, Any], _Value], name: str | None = None) -> _Value:
         """One value, made of its name and what stands there."""
         value = self[key]
@@ -118,7 +129,9 @@ class Table(dict[str, Any]):
 
 async def read_table(cluster: Cluster, topic: str) -> Table:
     """What stands in the table now; nothing if there is none."""
-    return table_of(cluster.site.name, topic, await look_at(cluster, topic))
+    table = table_of(cluster.site.name, topic, await look_at(cluster, topic))
+    METER.saw(table.site, topic, table.look.forged, len(table.bad))
+    return table
 
 
 async def look_at(cluster: Cluster, topic: str, every: bool = False) -> Look:

@@ -10,7 +10,6 @@ from typing import Any
 
 from isthmus.control import fence as acl_fence
 from isthmus.engine import identity
-from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import Table
 from isthmus.errors import BadState
 from isthmus.recovery import roles
@@ -91,8 +90,5 @@ def words(tables: Mapping[str, Table]) -> list[str]:
         for site, how in fences(tables).items()
     ]
     lines += [error.message for error in unreadable(tables)]
-    lines += [
-        f"site {site}: {count} records of {SITES_TOPIC} are not signed by us, and are ignored. `isthmus state show {site}` shows them"
-        for site, count in forged(tables).items()
-    ]
+    lines += [table.forged() for table in tables.values() if table.look.forged]
     return lines
