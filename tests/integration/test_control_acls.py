@@ -43,7 +43,6 @@ from links import (
 )
 from readers import commit, committed, sync
 
-from isthmus.control.acls import key_of
 from isthmus.control.fence import Taken, fence, fenced, restore
 from isthmus.kafka.cluster import Cluster
 from isthmus.sandbox import KafkaSite, Sandbox
@@ -402,7 +401,7 @@ def test_a_fence_keeps_writers_away_until_it_is_taken_down(
         again = cluster.call(fence, cluster, [topic])
         assert {each.acl for each in taken} < {each.acl for each in again}
         wait_for(lambda: bindings(east) == behind, "the fence again")
-        assert [Taken.read(key_of(each.acl), json.loads(json.dumps(each.to_json()))) for each in again] == again
+        assert [Taken.read(each.acl.key, json.loads(json.dumps(each.to_json()))) for each in again] == again
         # The link's own ACLs do not take a fence for the end of its writers.
         answer(setup, "apply", 0)
         staged = {name for name, action in acl_actions(setup, 0).items() if action == "stage"}

@@ -29,7 +29,6 @@ from links import (
 )
 from test_control_acls import bindings, grant
 
-from isthmus.control.acls import key_of
 from isthmus.control.keep import Keeper
 from isthmus.control.meter import METER
 from isthmus.kafka.acls import Acl
@@ -70,14 +69,14 @@ def forge_all(link: str, source: KafkaSite, target: KafkaSite, topic: str) -> li
     control = f"_isthmus.{link}.control"
     keys = []
     for acl in (CLUSTER, wanted):
-        keys.append(f"staged/{key_of(acl)}")
+        keys.append(f"staged/{acl.key}")
         forge(target, control, keys[-1], {})
-    keys.append(f"acl/{key_of(apps)}")
+    keys.append(f"acl/{apps.key}")
     forge(target, control, keys[-1], {})
     for site in (source, target):
         for acl in (CLUSTER, wanted):
-            keys.append(f"fence/{key_of(acl)}")
-            forge(site, SITES, keys[-1], {"acl": json.loads(key_of(acl)), "given": [json.loads(key_of(apps))]})
+            keys.append(f"fence/{acl.key}")
+            forge(site, SITES, keys[-1], {"acl": json.loads(acl.key), "given": [json.loads(apps.key)]})
     return keys
 
 
@@ -98,8 +97,8 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
 
     # Not signed: what no configuration of the link could have come to is refused by name; nothing of it is done.
     control, before = f"_isthmus.{plain.link}.control", bindings(west)
-    forge(west, control, f"staged/{key_of(CLUSTER)}", {})
-    forge(west, SITES, f"fence/{key_of(CLUSTER)}", {"acl": json.loads(key_of(CLUSTER)), "given": []})
+    forge(west, control, f"staged/{CLUSTER.key}", {})
+    forge(west, SITES, f"fence/{CLUSTER.key}", {"acl": json.loads(CLUSTER.key), "given": []})
     told = isthmus(plain, "promote", plain.link)
     assert told.code == 1, told
     assert f"isthmus state forget {west.name} {control}" in told.out
@@ -107,7 +106,7 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
     wait_for(lambda: bindings(west) == promoted, "what was staged, and no more")
     told = isthmus(plain, "unfence", west.name, "--yes")
     assert (told.code, "a fence takes no such ACL" in told.err) == (6, True), told
-    for where, key in ((control, f"staged/{key_of(CLUSTER)}"), (SITES, f"fence/{key_of(CLUSTER)}")):
+    for where, key in ((control, f"staged/{CLUSTER.key}"), (SITES, f"fence/{CLUSTER.key}")):
         assert isthmus(plain, "state", "forget", west.name, where, key).code == 0
     assert isthmus(plain, "unfence", west.name).code == 0
     assert isthmus(plain, "demote", plain.link).code == 0

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from isthmus.config import loads
 from isthmus.config.state import State
 from isthmus.control import kept, memory
-from isthmus.control.acls import ACL, STAGED, acl_of, could_copy, remembered_acls
+from isthmus.control.acls import ACL, STAGED, acl_of, could_copy, names_to_judge_by, remembered_acls
 from isthmus.control.answers import setting
-from isthmus.control.fence import KEY, Taken, _name
+from isthmus.control.fence import KEY, Taken
 from isthmus.control.schema_copy import Subject
 from isthmus.control.settings import remembered
 from isthmus.engine import lines, table
@@ -359,7 +359,7 @@ def test_no_acl_is_applied_that_the_link_could_not_have_made(acl: Acl) -> None:
     good = Acl("topic", "prefixed", "copy.ord", "User:app", "*", "WRITE", "ALLOW")
     assert could_copy(link, good, topics)
     found = Table("west", "_isthmus.l.control")
-    found.update({f"{kind}/{_name(each)}": {} for kind in (ACL, STAGED) for each in (acl, good)} | {"staged/[": {}})
+    found.update({f"{kind}/{each.key}": {} for kind in (ACL, STAGED) for each in (acl, good)} | {"staged/[": {}})
     for kind, odd in ((ACL, 1), (STAGED, 2)):
         acls, changes = remembered_acls(link, memory.Memory(found), kind, topics)
         assert acls == {good}
@@ -367,13 +367,24 @@ def test_no_acl_is_applied_that_the_link_could_not_have_made(acl: Acl) -> None:
         assert "isthmus state forget west _isthmus.l.control" in changes[-1].why
 
 
+def test_all_topics_are_asked_for_only_where_a_prefix_is_remembered() -> None:
+    literal, prefixed = (Acl("topic", how, "t", "User:app", "*", "READ", "ALLOW") for how in ("literal", "prefixed"))
+    cluster = SimpleNamespace(metadata=AsyncMock(return_value=SimpleNamespace(topics={"t": 1})))
+    found = Table("west", "_isthmus.l.control")
+    for acl, asked in ((literal, 0), (prefixed, 1)):
+        found[f"{ACL}/{acl.key}"] = {}
+        asyncio.run(names_to_judge_by(cluster, memory.Memory(found), STAGED))  # type: ignore[arg-type]
+        names = asyncio.run(names_to_judge_by(cluster, memory.Memory(found), ACL, STAGED))  # type: ignore[arg-type]
+        assert (cluster.metadata.await_count, list(names)) == (asked, ["t"] * asked)
+
+
 @pytest.mark.parametrize("acl", [each for each in ACLS if each.kind != "topic" or each.operation == "READ"], ids=str)
 def test_a_fence_gives_back_nothing_that_it_could_not_have_taken(acl: Acl) -> None:
     with pytest.raises(ValueError, match="no such ACL"):
-        Taken.read(_name(acl), Taken(acl).to_json())
+        Taken.read(acl.key, Taken(acl).to_json())
     taken = Acl("topic", "literal", "orders", "User:app", "*", "WRITE", "ALLOW")
     with pytest.raises(ValueError, match="gives no such ACL"):
-        Taken.read(_name(taken), Taken(taken, (acl,)).to_json())
+        Taken.read(taken.key, Taken(taken, (acl,)).to_json())
     with pytest.raises(ValueError, match="no such ACL"):
         Taken.read("another", Taken(taken).to_json())
 
@@ -404,7 +415,7 @@ SOUND: dict[str, Any] = {
     f"{SITE}east": ["a", "b"],
     f"{JOURNAL}failover/east": asdict(ENTRY),
     f"{BEGUN}failover/east": asdict(ENTRY),
-    f"{KEY}{_name(TAKEN.acl)}": TAKEN.to_json(),
+    f"{KEY}{TAKEN.acl.key}": TAKEN.to_json(),
     "role/east": {"role": "active", "since": 5.0, "by": "x"},
     "hook-fence/east": {"by": "x"},
     **lines.claim_thing(Claim(7, "run", "host:1", "a", "b", 4, True).commit()),
@@ -412,7 +423,7 @@ SOUND: dict[str, Any] = {
     "config/t": {"retention.ms": "1"},
     "schema/s": {"to": "s", "versions": {"1": [1, 2, 3, 1, 0]}, "compatibility": "FULL"},
     "schema-mode/s": "READWRITE",
-    f"staged/{_name(TAKEN.acl)}": {},
+    f"staged/{TAKEN.acl.key}": {},
     "stranded/t/0": {"ranges": [[1, 5]]},
 }
 READERS: list[Callable[[Table], Any]] = [
