@@ -12,9 +12,11 @@ from links import (
     Message,
     Setup,
     allow,
+    bindings,
     configure,
     copy_until_caught_up,
     create_topic,
+    grant,
     isthmus,
     new_name,
     numbered,
@@ -25,9 +27,9 @@ from links import (
     run,
     send,
     topics_of,
+    two_guarded,
     wait_for,
 )
-from test_control_acls import bindings, grant
 
 from isthmus.control.keep import Keeper
 from isthmus.control.meter import METER
@@ -44,16 +46,11 @@ FIRST, SECOND = "first secret of the state, long enough", "second secret of the 
 @pytest.fixture(scope="module")
 def guarded(box: Sandbox) -> Iterator[tuple[KafkaSite, KafkaSite]]:
     """Two sites with an authoriser, where mallory may write what Isthmus keeps, and nothing else."""
-    names = ["guarded-east", "guarded-west"]
-    both = box.start_all(names, sasl="PLAIN", acls=True, users=USERS)
-    for site in both:
-        for kind in ("topic", "cluster", "group", "transactional-id"):
-            allow(site, "all", kind, "")
-        for operation in ("read", "write"):
-            allow(site, operation, "topic", "_isthmus.", user="mallory")
-    yield both[0], both[1]
-    for name in names:
-        box.remove(name)
+    with two_guarded(box, ["guarded-east", "guarded-west"], USERS, everything=True) as both:
+        for site in both:
+            for operation in ("read", "write"):
+                allow(site, operation, "topic", "_isthmus.", user="mallory")
+        yield both
 
 
 def forge(site: KafkaSite, topic: str, key: str, value: Any) -> None:
