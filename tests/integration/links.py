@@ -63,7 +63,10 @@ from isthmus.errors import IsthmusError, TakenOver
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import LATEST, list_offsets
 from isthmus.kafka.produce import Fenced
-from isthmus.sandbox import KafkaSite
+from isthmus.sandbox import KafkaSite, Sandbox
+
+# Users of sites with an authoriser, unless a test has its own.
+SECRETS = {"isthmus": "isthmus-secret", "writer": "writer-secret"}
 
 QUIET = {"log_level": 0}  # librdkafka writes every lost connection to stderr
 OFFSET_HEADER = "isthmus-offset"
@@ -149,6 +152,68 @@ def deny(site: KafkaSite, operation: str = "any", kind: str = "any", prefix: str
     client = admin(site)
     for future in client.delete_acls([_acl(AclBindingFilter, operation, kind, prefix, None)]).values():
         future.result(30)
+
+
+def bindings(site: KafkaSite, but: str = "User:isthmus") -> set[str]:
+    """All ACLs of a site but those of one principal, as "PERMISSION OPERATION kind:pattern:name principal host"."""
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    client = admin(site)
+    return {
+        f"{a.permission_type.name} {a.operation.name} {a.restype.name}:{a.resource_pattern_type.name}:{a.name} "
+        f"{a.principal} {a.host}"
+        for a in client.describe_acls(every).result(30)
+        if a.principal != but
+    }
+
+
+def binding(text: str) -> AclBinding:
+    permission, operation, resource, principal, host = text.split(" ")
+    kind, pattern, name = resource.split(":")
+    return AclBinding(
+        ResourceType[kind],
+        name,
+        ResourcePatternType[pattern],
+        principal,
+        host,
+        AclOperation[operation],
+        AclPermissionType[permission],
+    )
+
+
+def grant(site: KafkaSite, *texts: str) -> None:
+    client = admin(site)
+    for future in client.create_acls([binding(text) for text in texts]).values():
+        future.result(30)
+    wait_for(lambda: set(texts) <= bindings(site, but=""), "ACLs")
+
+
+def revoke(site: KafkaSite, *texts: str) -> None:
+    client = admin(site)
+    filters = [
+        AclBindingFilter(
+            b.restype, b.name, b.resource_pattern_type, b.principal, b.host, b.operation, b.permission_type
+        )
+        for b in map(binding, texts)
+    ]
+    for future in client.delete_acls(filters).values():
+        future.result(30)
+    wait_for(lambda: not set(texts) & bindings(site, but=""), "ACLs to go")
+
+
+@contextlib.contextmanager
+def two_guarded(
+    box: Sandbox, names: list[str], users: Mapping[str, str] = SECRETS, everything: bool = False
+) -> Iterator[tuple[KafkaSite, KafkaSite]]:
+    """Two sites that know their users and allow them nothing; or the replicator ``everything``."""
+    first, second = box.start_all(names, sasl="PLAIN", acls=True, users=dict(users))
+    for site in (first, second) if everything else ():
+        for kind in ("topic", "group", "transactional-id", "cluster"):
+            allow(site, "all", kind, "")
+    yield first, second
+    for name in names:
+        box.remove(name)
 
 
 def _acl(form: Any, operation: str, kind: str, prefix: str | None, user: str | None) -> Any:

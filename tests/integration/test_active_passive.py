@@ -12,20 +12,21 @@ from links import (
     Message,
     Replicator,
     Setup,
-    allow,
     configure,
     create_topic,
+    grant,
     isthmus,
     new_name,
     producer_of,
     read,
+    revoke,
     send,
     topics_of,
+    two_guarded,
     wait_for,
     wait_for_records,
 )
 from readers import commit, committed
-from test_control_acls import SECRETS, grant, revoke
 
 from isthmus.sandbox import KafkaSite, Sandbox
 
@@ -35,14 +36,8 @@ Name = Callable[..., str]
 @pytest.fixture(scope="module")
 def walled(box: Sandbox) -> Iterator[tuple[KafkaSite, KafkaSite]]:
     """Two sites with an authoriser, where the replicator may do everything."""
-    names = ["active", "standby"]
-    sites = box.start_all(names, sasl="PLAIN", acls=True, users=SECRETS)
-    for site in sites:
-        for kind in ("topic", "group", "transactional-id", "cluster"):
-            allow(site, "all", kind, "")
-    yield sites[0], sites[1]
-    for name in names:
-        box.remove(name)
+    with two_guarded(box, ["active", "standby"], everything=True) as both:
+        yield both
 
 
 def made(walled: tuple[KafkaSite, KafkaSite], topic: str) -> Setup:

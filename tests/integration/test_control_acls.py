@@ -10,12 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -26,89 +20,40 @@ from links import (
     Setup,
     admin,
     allow,
+    bindings,
     compare,
     configure,
     create_topic,
     deny,
+    grant,
     isthmus,
     new_name,
     numbered,
     one_link,
     produce,
     producer_of,
+    revoke,
     run,
     send,
+    two_guarded,
     wait_for,
     wait_for_records,
 )
 from readers import commit, committed, sync
 
-from isthmus.control.acls import key_of
 from isthmus.control.fence import Taken, fence, fenced, restore
 from isthmus.kafka.cluster import Cluster
 from isthmus.sandbox import KafkaSite, Sandbox
 
 Name = Callable[..., str]
 ALONE = {"groups": False}
-SECRETS = {"isthmus": "isthmus-secret", "writer": "writer-secret"}
 
 
 @pytest.fixture(scope="module")
 def walled(box: Sandbox) -> Iterator[tuple[KafkaSite, KafkaSite]]:
     """Two sites with an authoriser."""
-    names = ["walled-east", "walled-west"]
-    first, second = box.start_all(names, sasl="PLAIN", acls=True, users=SECRETS)
-    yield first, second
-    for name in names:
-        box.remove(name)
-
-
-def bindings(site: KafkaSite, but: str = "User:isthmus") -> set[str]:
-    """All ACLs of a site but those of one principal, as "PERMISSION OPERATION kind:pattern:name principal host"."""
-    every = AclBindingFilter(
-        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-    )
-    client = admin(site)
-    return {
-        f"{a.permission_type.name} {a.operation.name} {a.restype.name}:{a.resource_pattern_type.name}:{a.name} "
-        f"{a.principal} {a.host}"
-        for a in client.describe_acls(every).result(30)
-        if a.principal != but
-    }
-
-
-def binding(text: str) -> AclBinding:
-    permission, operation, resource, principal, host = text.split(" ")
-    kind, pattern, name = resource.split(":")
-    return AclBinding(
-        ResourceType[kind],
-        name,
-        ResourcePatternType[pattern],
-        principal,
-        host,
-        AclOperation[operation],
-        AclPermissionType[permission],
-    )
-
-
-def grant(site: KafkaSite, *texts: str) -> None:
-    client = admin(site)
-    for future in client.create_acls([binding(text) for text in texts]).values():
-        future.result(30)
-    wait_for(lambda: set(texts) <= bindings(site, but=""), "ACLs")
-
-
-def revoke(site: KafkaSite, *texts: str) -> None:
-    client = admin(site)
-    filters = [
-        AclBindingFilter(
-            b.restype, b.name, b.resource_pattern_type, b.principal, b.host, b.operation, b.permission_type
-        )
-        for b in map(binding, texts)
-    ]
-    for future in client.delete_acls(filters).values():
-        future.result(30)
-    wait_for(lambda: not set(texts) & bindings(site, but=""), "ACLs to go")
+    with two_guarded(box, ["walled-east", "walled-west"]) as both:
+        yield both
 
 
 def answer(setup: Setup, verb: str, code: int) -> dict[str, Any]:
@@ -402,7 +347,7 @@ def test_a_fence_keeps_writers_away_until_it_is_taken_down(
         again = cluster.call(fence, cluster, [topic])
         assert {each.acl for each in taken} < {each.acl for each in again}
         wait_for(lambda: bindings(east) == behind, "the fence again")
-        assert [Taken.read(key_of(each.acl), json.loads(json.dumps(each.to_json()))) for each in again] == again
+        assert [Taken.read(each.acl.key, json.loads(json.dumps(each.to_json()))) for each in again] == again
         # The link's own ACLs do not take a fence for the end of its writers.
         answer(setup, "apply", 0)
         staged = {name for name, action in acl_actions(setup, 0).items() if action == "stage"}

@@ -40,6 +40,7 @@ from links import (
     send,
     set_config,
     status,
+    two_guarded,
     wait_for,
     wait_for_records,
 )
@@ -493,11 +494,8 @@ def test_a_link_of_several_that_is_taken_over_ends_alone(east: KafkaSite, west: 
 @pytest.fixture(scope="module")
 def guarded(box: Sandbox) -> Iterator[tuple[KafkaSite, KafkaSite]]:
     """Two sites that know their users and allow them nothing."""
-    names = ["guarded-east", "guarded-west"]
-    first, second = box.start_all(names, sasl="PLAIN", acls=True, users={"isthmus": "isthmus-secret"})
-    yield first, second
-    for name in names:
-        box.remove(name)
+    with two_guarded(box, ["guarded-east", "guarded-west"]) as both:
+        yield both
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from links import Message, Setup
 from test_schemas import applied, apply, ask, framed, linked, plan, register, version, versions
 
 from isthmus.config import Registry
+from isthmus.control import answers
 from isthmus.control.change import Diff
 from isthmus.control.ends import Ends
 from isthmus.control.memory import recall, remember
@@ -547,14 +548,14 @@ def test_https_and_tokens(tmp_path: Path) -> None:
         given = {"url": registry.url, "token": {"file": str(token)}, "retry_for": "1s"}
         client = RegistryClient(Registry.model_validate({**given, "tls": {"ca": str(tmp_path / "ca.pem")}}), "west")
         with pytest.raises(AuthenticationFailed, match="Unauthorized") as refusal:
-            client.get("/subjects")
+            client.get("/subjects", answers.names)
         assert "word" not in str(refusal.value)
         token.write_text("second-word\n")
-        assert client.get("/subjects") == []
+        assert client.get("/subjects", answers.names) == []
         client.close()
         stranger = RegistryClient(Registry.model_validate(given), "west")
         with pytest.raises(ConnectionFailed, match="certificate verify failed"):
-            stranger.get("/subjects")
+            stranger.get("/subjects", answers.names)
         stranger.close()
 
 

@@ -12,9 +12,11 @@ from links import (
     Message,
     Setup,
     allow,
+    bindings,
     configure,
     copy_until_caught_up,
     create_topic,
+    grant,
     isthmus,
     new_name,
     numbered,
@@ -25,11 +27,12 @@ from links import (
     run,
     send,
     topics_of,
+    two_guarded,
     wait_for,
 )
-from test_control_acls import bindings, grant
 
-from isthmus.control.acls import key_of
+from isthmus.control.keep import Keeper
+from isthmus.control.meter import METER
 from isthmus.kafka.acls import Acl
 from isthmus.sandbox import KafkaSite, Sandbox
 
@@ -43,16 +46,11 @@ FIRST, SECOND = "first secret of the state, long enough", "second secret of the 
 @pytest.fixture(scope="module")
 def guarded(box: Sandbox) -> Iterator[tuple[KafkaSite, KafkaSite]]:
     """Two sites with an authoriser, where mallory may write what Isthmus keeps, and nothing else."""
-    names = ["guarded-east", "guarded-west"]
-    both = box.start_all(names, sasl="PLAIN", acls=True, users=USERS)
-    for site in both:
-        for kind in ("topic", "cluster", "group", "transactional-id"):
-            allow(site, "all", kind, "")
-        for operation in ("read", "write"):
-            allow(site, operation, "topic", "_isthmus.", user="mallory")
-    yield both[0], both[1]
-    for name in names:
-        box.remove(name)
+    with two_guarded(box, ["guarded-east", "guarded-west"], USERS, everything=True) as both:
+        for site in both:
+            for operation in ("read", "write"):
+                allow(site, operation, "topic", "_isthmus.", user="mallory")
+        yield both
 
 
 def forge(site: KafkaSite, topic: str, key: str, value: Any) -> None:
@@ -68,14 +66,14 @@ def forge_all(link: str, source: KafkaSite, target: KafkaSite, topic: str) -> li
     control = f"_isthmus.{link}.control"
     keys = []
     for acl in (CLUSTER, wanted):
-        keys.append(f"staged/{key_of(acl)}")
+        keys.append(f"staged/{acl.key}")
         forge(target, control, keys[-1], {})
-    keys.append(f"acl/{key_of(apps)}")
+    keys.append(f"acl/{apps.key}")
     forge(target, control, keys[-1], {})
     for site in (source, target):
         for acl in (CLUSTER, wanted):
-            keys.append(f"fence/{key_of(acl)}")
-            forge(site, SITES, keys[-1], {"acl": json.loads(key_of(acl)), "given": [json.loads(key_of(apps))]})
+            keys.append(f"fence/{acl.key}")
+            forge(site, SITES, keys[-1], {"acl": json.loads(acl.key), "given": [json.loads(apps.key)]})
     return keys
 
 
@@ -96,8 +94,8 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
 
     # Not signed: what no configuration of the link could have come to is refused by name; nothing of it is done.
     control, before = f"_isthmus.{plain.link}.control", bindings(west)
-    forge(west, control, f"staged/{key_of(CLUSTER)}", {})
-    forge(west, SITES, f"fence/{key_of(CLUSTER)}", {"acl": json.loads(key_of(CLUSTER)), "given": []})
+    forge(west, control, f"staged/{CLUSTER.key}", {})
+    forge(west, SITES, f"fence/{CLUSTER.key}", {"acl": json.loads(CLUSTER.key), "given": []})
     told = isthmus(plain, "promote", plain.link)
     assert told.code == 1, told
     assert f"isthmus state forget {west.name} {control}" in told.out
@@ -105,7 +103,7 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
     wait_for(lambda: bindings(west) == promoted, "what was staged, and no more")
     told = isthmus(plain, "unfence", west.name, "--yes")
     assert (told.code, "a fence takes no such ACL" in told.err) == (6, True), told
-    for where, key in ((control, f"staged/{key_of(CLUSTER)}"), (SITES, f"fence/{key_of(CLUSTER)}")):
+    for where, key in ((control, f"staged/{CLUSTER.key}"), (SITES, f"fence/{CLUSTER.key}")):
         assert isthmus(plain, "state", "forget", west.name, where, key).code == 0
     assert isthmus(plain, "unfence", west.name).code == 0
     assert isthmus(plain, "demote", plain.link).code == 0
@@ -143,6 +141,23 @@ def test_writing_state_gives_nobody_a_right(guarded: tuple[KafkaSite, KafkaSite]
     listed = isthmus(signed, "sites", "list")
     assert listed.code == 0, listed
     assert f"records of {SITES} are not signed by us" in listed.err
+    status = isthmus(signed, "status", "--json").document[0]
+    assert min(status["forged"][east.name], status["forged"][west.name]) >= 2
+    keeper = Keeper(signed.config.links[signed.link], *(signed.config.sites[site.name] for site in guarded))
+    keeper.start()
+    told_of: list[str] = []
+
+    def heard(words: str) -> bool:
+        told_of.extend(news.text for news in keeper.news())
+        return any(words in text for text in told_of)
+
+    try:
+        for site, where in ((west, control), (west, SITES), (east, SITES)):
+            words = f"records of {where} are not signed by us"
+            wait_for(lambda site=site, words=words: heard(f"site {site.name}: ") and heard(words), "a run says so")
+            assert METER.tables()[site.name, where][0] >= 2
+    finally:
+        keeper.stop()
     produce(east, topic, numbered(20, start=20))
     copy_until_caught_up(signed)
     assert len(read(west, topic)[0]) == 40

@@ -84,6 +84,8 @@ def counted() -> Meter:
     meter.applied("l", "schemas", [Outcome(subject, "refused")], 0.1)  # its versions were, so no level was tried
     meter.set_level("l", True, 0.02)
     meter.set_level("l", False, 0.03)
+    meter.saw("west", "_isthmus.sites", 1, 1)
+    meter.saw("west", "_isthmus.sites", 7, 2)
     return meter
 
 
@@ -123,6 +125,8 @@ def test_what_is_told() -> None:
     assert told['isthmus_compatibility_updates_total{link="l"}'] == 1
     assert told['redpanda_migrator_sr_compatibility_updates_total{link="l"}'] == 1
     assert told['isthmus_compatibility_update_seconds_sum{link="l"}'] == pytest.approx(0.05)
+    assert told['isthmus_state_forged_records{site="west",topic="_isthmus.sites"}'] == 7
+    assert told['isthmus_state_bad_records{site="west",topic="_isthmus.sites"}'] == 2
     plain = Exporter(meter=counted())
     plain.take([state])
     assert "redpanda" not in plain.text()

@@ -29,24 +29,29 @@ def show(sites: SitesArgument = None, config: ConfigOption = DEFAULT_CONFIG, jso
     """
     loaded = load(config)
     from isthmus.cli.connect import connected
-    from isthmus.control.kept import kept, tables
+    from isthmus.control.kept import kept, shown, tables
 
     rows: list[dict[str, Any]] = []
+    more = 0
     for site in _sites(loaded, sites):
         with connected(site) as (cluster,):
             for topic in cluster.call(tables, cluster):
-                rows += [{"site": site.name, **each.to_json()} for each in cluster.call(kept, cluster, topic).records]
-    odd = [row for row in rows if not row["counts"]]
+                look = cluster.call(kept, cluster, topic)
+                rows += [{"site": site.name, **each} for each in shown(topic, look)]
+                more += look.forged - len(look.strangers) if look.signed else 0
+    odd = more + sum(not row["counts"] for row in rows)
     if not json:
         for row in rows:
             row["counts"] = "yes" if row["counts"] else "no"
             row["value"] = "-" if row["value"] is None else row["value"][:SHOWN]
     output.emit(rows if rows or json else "nothing is kept", json)
+    if more:
+        output.note(f"{more} more records that are not signed by us are not shown")
     if odd:
         if json:
             raise typer.Exit(DataError.exit_code)
         raise DataError(
-            f"{len(odd)} records do not count. If they are yours, from before state was signed, `isthmus state sign` signs them; if not, "
+            f"{odd} records do not count. If they are yours, from before state was signed, `isthmus state sign` signs them; if not, "
             "somebody else can write these topics: find out who, and take the right away"
         )
 
@@ -70,14 +75,16 @@ def sign(
     if loaded.state is None:
         raise ConfigError(f"{config}: there is no secret to sign with: set state.secret")
     from isthmus.cli.connect import connected
-    from isthmus.control.kept import kept, sign_all, tables
+    from isthmus.control.kept import check, kept, sign_all, tables, to_sign
     from isthmus.engine.state import SITES_TOPIC
 
     rows: list[dict[str, Any]] = []
     for site in _sites(loaded, sites):
         with connected(site) as (cluster,):
             found = {topic: cluster.call(kept, cluster, topic) for topic in cluster.call(tables, cluster)}
-            count = sum(len(each.to_sign(everything)) for each in found.values())
+            for topic, look in found.items():
+                check(cluster, topic, look, everything)
+            count = sum(len(to_sign(look, everything)) for look in found.values())
             warning = f"site {site.name}: {count} records are signed, and believed from then on"
             if count and not agreed(warning, "Have you looked at them, and are they yours?", yes):
                 raise typer.Abort

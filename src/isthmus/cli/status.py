@@ -103,9 +103,10 @@ def _tables(observers: list[Observer]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _in_the_way(tables: dict[str, Any], *sites: str) -> dict[str, Any]:
-    from isthmus.recovery.unfinished import fences, operations
+    from isthmus.recovery.unfinished import fences, forged, operations
 
     return {
         "unfinished": [each for each in operations(tables) if {each["site"], each["to"]} & set(sites)],
         "fenced": {site: how for site, how in fences(tables).items() if site in sites},
+        "forged": {site: count for site, count in forged(tables).items() if site in sites},
     }

@@ -16,7 +16,7 @@ import json
 import shlex
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
 import kafka.errors as kerrors
@@ -73,7 +73,7 @@ class Acls:
                 changes.append(Change(self.name, "*", "blocked", why))
             return [*changes, *await self._users(ends)]
         existing = set(here)
-        names = (await ends.target.metadata(None)).topics
+        names = await names_to_judge_by(ends.target, recalled, ACL, STAGED)
         ours, held, odd = set[Acl](), set[Acl](), list[Change]()
         for kind, known in ((ACL, ours), (STAGED, held)):
             good, bad = remembered_acls(link, recalled, kind, names)
@@ -134,14 +134,14 @@ class Acls:
         held = [c for c in changes if c.action == "stage" and c.to_do]
         let_go = [c for c in changes if c.action == "delete" and isinstance(c.order, NotStagedAnyMore)]
         link = ends.link.name
-        things: memory.Things = {(ACL, key_of(c.order)): {} for c in created}
-        things |= {(STAGED, key_of(c.order)): {} for c in held} | {(STAGED, key_of(c.order.acl)): None for c in let_go}
+        things: memory.Things = {(ACL, c.order.key): {} for c in created}
+        things |= {(STAGED, c.order.key): {} for c in held} | {(STAGED, c.order.acl.key): None for c in let_go}
         await memory.remember(ends.target, link, things)
         refused = await create_acls(ends.target, [c.order for c in created])
         refused |= await delete_acls(ends.target, [c.order for c in deleted])
         await until_heard(ends.target, created, deleted, refused)
         gone = [c.order for c in deleted if refused.get(c.order) is None]
-        await memory.remember(ends.target, link, {(ACL, key_of(acl)): None for acl in gone})
+        await memory.remember(ends.target, link, {(ACL, acl.key): None for acl in gone})
         done = [outcome_of_acl(c, refused.get(c.order), ends.target) for c in (*created, *deleted)]
         return done + [Outcome(c) for c in (*held, *let_go)]
 
@@ -228,12 +228,16 @@ def _alters(change: Change) -> bool:
     return change.to_do and change.action != "stage" and isinstance(change.order, Acl)
 
 
-def key_of(acl: Acl) -> str:
-    return json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
-
-
 def acl_of(key: str, _: object = None) -> Acl:
     return Acl.read(json.loads(key))
+
+
+async def names_to_judge_by(target: Cluster, recalled: memory.Memory, *kinds: str) -> Collection[str]:
+    """The topics of the destination, if something that is remembered can only be judged by them: a prefix. All of them are much to ask for."""
+    acls = [acl for kind in kinds for acl in memory.sorted_out(recalled, kind, acl_of)[0].values()]
+    if any(acl.kind == "topic" and acl.pattern == "prefixed" for acl in acls):
+        return (await target.metadata(None)).topics
+    return ()
 
 
 def remembered_acls(
@@ -241,7 +245,7 @@ def remembered_acls(
 ) -> tuple[set[Acl], list[Change]]:
     """The ACLs that the link remembers, and what stands there besides: nothing is ever done that this link could not have come to remember.
 
-    ``topics`` are those of the destination.
+    ``topics`` are those of the destination (``names_to_judge_by``).
     """
     found, bad = memory.sorted_out(recalled, kind, acl_of)
     changes = [Change(Acls.name, error.key, "blocked", error.message) for error in bad.values()]

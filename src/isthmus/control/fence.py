@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass, replace
@@ -54,7 +53,7 @@ class Taken:
     def read(cls, name: str, value: Any) -> Taken:
         """What stands in a table, if a fence can have taken and given it: nothing else is ever given back or taken away."""
         acl, given = Acl.read(value["acl"]), tuple(Acl.read(each) for each in value["given"])
-        if acl.kind != "topic" or is_internal(acl.name) or standby_right(acl) == acl or name != _name(acl):
+        if acl.kind != "topic" or is_internal(acl.name) or standby_right(acl) == acl or name != acl.key:
             raise ValueError(f"a fence takes no such ACL: {acl}")
         for each in given:
             ours = acl.principal == EVERYBODY and each == Acl(
@@ -138,7 +137,9 @@ async def fence(cluster: Cluster, topics: Collection[str]) -> list[Taken]:
     known = {taken.acl: taken for taken in await fenced(cluster)}
     # What an earlier attempt has given stays noted as given, although it is there by now.
     new = [known.get(taken.acl, taken) for taken in await to_take(cluster, topics)]
-    await write_table(cluster, SITES_TOPIC, {_key(each.acl): each.to_json() for each in new if each.acl not in known})
+    await write_table(
+        cluster, SITES_TOPIC, {KEY + each.acl.key: each.to_json() for each in new if each.acl not in known}
+    )
     given, taken = [acl for each in new for acl in each.given], [each.acl for each in new]
     _check(cluster, await create_acls(cluster, given))
     _check(cluster, await delete_acls(cluster, taken))
@@ -154,7 +155,7 @@ async def restore(cluster: Cluster, taken: Iterable[Taken] | None = None) -> lis
     given = [acl for each in back for acl in each.given]
     _check(cluster, await delete_acls(cluster, given))
     await wait_for_acls(cluster, [each.acl for each in back], given, HEARSAY_SECONDS)
-    await write_table(cluster, SITES_TOPIC, {_key(each.acl): None for each in back})
+    await write_table(cluster, SITES_TOPIC, {KEY + each.acl.key: None for each in back})
     return back
 
 
@@ -162,14 +163,6 @@ def as_if_not_fenced(acls: Iterable[Acl], taken: Iterable[Taken]) -> set[Acl]:
     """A site's ACLs as they were before."""
     away = list(taken)
     return set(acls) - {acl for each in away for acl in each.given} | {each.acl for each in away}
-
-
-def _key(acl: Acl) -> str:
-    return KEY + _name(acl)
-
-
-def _name(acl: Acl) -> str:
-    return json.dumps(astuple(acl), separators=(",", ":"), ensure_ascii=False)
 
 
 def _check(cluster: Cluster, outcome: dict[Acl, Refusal | None]) -> None:

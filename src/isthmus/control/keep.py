@@ -6,7 +6,8 @@ Invariants:
 - a resource that fails is told of once, and tried again; what it left undone is in its next plan;
 - a held link's resources rest with it;
 - topics are not kept here: the planner of leases creates and grows them the moment they are needed (topics.py);
-- the age of what was waiting before the run began is looked at as well (backlog.py), until it is copied.
+- the age of what was waiting before the run began is looked at as well (backlog.py), until it is copied; and what Isthmus keeps at both sites, whether
+  somebody else writes there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +24,16 @@ from isthmus.control.backlog import Backlog
 from isthmus.control.change import Change, Outcome
 from isthmus.control.ends import Ends, Resource
 from isthmus.control.resources import TROUBLE, applied, planned, resources
+from isthmus.engine.state import SITES_TOPIC, control_topic
 from isthmus.engine.steer import read_control
-from isthmus.errors import UnknownLink
+from isthmus.engine.table import read_table
+from isthmus.errors import BadState, NotAllowed, UnknownLink
 
 KEPT = ("configs", "acls", "schemas", "groups")
 # Trouble is looked at again after this long, however rarely the resource is compared otherwise.
 AGAIN_SECONDS = 15.0
 BACKLOG, BACKLOG_SECONDS = "backlog", 5.0
+STATE, STATE_SECONDS = "state", 60.0
 # The data goes first: the seconds in which Spark starts are not shared.
 FIRST_SECONDS = 5.0
 # However much there is to compare, comparing takes a tenth of the time at most.
@@ -76,14 +81,14 @@ class Keeper:
 
     def _run(self) -> None:
         todo = {resource.name: resource for resource in resources(KEPT) if _enabled(self._link, resource.name)}
-        due = dict.fromkeys([BACKLOG, *todo], time.monotonic() + FIRST_SECONDS)
+        due = dict.fromkeys([BACKLOG, STATE, *todo], time.monotonic() + FIRST_SECONDS)
         try:
             while due and not self._stop.is_set():
                 name = min(due, key=lambda each: due[each])
                 if self._stop.wait(max(0.0, due[name] - time.monotonic())):
                     return
                 began = time.monotonic()
-                interval = self._look_back() if name == BACKLOG else self._keep(todo[name])
+                interval = self._look(name, todo)
                 took = time.monotonic() - began
                 if interval is None:
                     del due[name]
@@ -91,6 +96,12 @@ class Keeper:
                     due[name] = time.monotonic() + max(interval, REST * took)
         finally:
             self._disconnect()
+
+    def _look(self, name: str, todo: dict[str, Resource]) -> float | None:
+        """Do what is due; after how long again, if ever."""
+        if name == BACKLOG:
+            return self._look_back()
+        return self._look_at_state() if name == STATE else self._keep(todo[name])
 
     def _look_back(self) -> float | None:
         """Look how old the backlog is; when to look again, if some is left."""
@@ -101,6 +112,26 @@ class Keeper:
             # Nothing depends on it, and what is wrong is told by those who need the site.
             self._disconnect()
             return AGAIN_SECONDS
+
+    def _look_at_state(self) -> float:
+        """Look whether somebody else writes what Isthmus keeps; what was read is counted where it is read (table.py)."""
+        words: set[str] = set()
+        try:
+            ends = self._connect()
+            for cluster, topic in (
+                (ends.target, control_topic(self._link.name)),
+                (ends.target, SITES_TOPIC),
+                (ends.source, SITES_TOPIC),
+            ):
+                with suppress(NotAllowed):
+                    words |= {ends.loop.run(read_table, cluster, topic).forged()}
+        except BadState as error:
+            words.add(error.message)
+        except Exception:
+            self._disconnect()
+            return AGAIN_SECONDS
+        self._tell(STATE, words - {""}, "all that counts is ours, and nothing else is there")
+        return STATE_SECONDS
 
     def _keep(self, resource: Resource) -> float:
         fine = self._once(resource)
@@ -136,13 +167,13 @@ class Keeper:
         except UnknownLink:  # it has no state yet, so nobody holds it
             return False
 
-    def _tell(self, name: str, troubles: set[str]) -> None:
+    def _tell(self, name: str, troubles: set[str], end: str = "in step again") -> None:
         """News of what is wrong that was not wrong the last time, and of its end."""
         before = self._troubles.get(name, frozenset())
         for words in sorted(troubles - before):
             self._news.append(News("warning", f"{name}: {words}"))
         if before and not troubles:
-            self._news.append(News("info", f"{name}: in step again"))
+            self._news.append(News("info", f"{name}: {end}"))
         self._troubles[name] = frozenset(troubles)
 
     def _connect(self) -> Ends:

@@ -1,6 +1,6 @@
 """What the control plane has done and seen in this process: for metrics.
 
-Invariant: counting never fails and never waits; numbers only grow, but for ``blocked`` and ``waiting``, which are how it stands now.
+Invariant: counting never fails and never waits; numbers only grow, but for ``blocked``, ``waiting`` and ``tables``, which are how it stands now.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Meter:
         self._groups: defaultdict[tuple[str, str], Tally] = defaultdict(Tally)
         self._levels: defaultdict[str, Tally] = defaultdict(Tally)
         self._waiting: dict[tuple[str, str, int], float] = {}
+        self._tables: dict[tuple[str, str], tuple[int, int]] = {}
 
     def waits(self, partition: tuple[str, str, int], since: float) -> None:
         """The next record to copy (by link, topic and partition) is of this time: a backlog that is older than the run."""
@@ -103,6 +104,16 @@ class Meter:
             tally.apply_seconds += seconds
             tally.done["set"] += done
             tally.errors += not done
+
+    def saw(self, site: str, topic: str, forged: int, bad: int) -> None:
+        """A table of state was read: so many of its records were written by somebody else, so many cannot be read."""
+        with self._lock:
+            self._tables[site, topic] = forged, bad
+
+    def tables(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Forged and bad records, by site and topic."""
+        with self._lock:
+            return dict(self._tables)
 
     def levels(self) -> dict[str, Tally]:
         """Compatibility levels, by link."""

@@ -14,7 +14,16 @@ from __future__ import annotations
 
 from isthmus.config import Link
 from isthmus.control import memory
-from isthmus.control.acls import ACL, PROMOTED, STAGED, key_of, outcome_of_acl, remembered_acls, unreadable, until_heard
+from isthmus.control.acls import (
+    ACL,
+    PROMOTED,
+    STAGED,
+    names_to_judge_by,
+    outcome_of_acl,
+    remembered_acls,
+    unreadable,
+    until_heard,
+)
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.fence import standby_right
 from isthmus.control.registry import RegistryClient, path
@@ -31,7 +40,7 @@ WRITABLE, STANDBY = "READWRITE", "READONLY"
 async def plan_promotion(target: Cluster, link: Link) -> list[Change]:
     """What promoting would change; changes nothing."""
     known = await memory.recall(target, link.name)
-    staged, changes = remembered_acls(link, known, STAGED, (await target.metadata(None)).topics)
+    staged, changes = remembered_acls(link, known, STAGED, await names_to_judge_by(target, known, STAGED))
     if staged:
         here = await list_acls(target)
         if isinstance(here, Refusal):
@@ -45,7 +54,7 @@ async def plan_promotion(target: Cluster, link: Link) -> list[Change]:
 async def plan_demotion(target: Cluster, link: Link) -> list[Change]:
     """What making it a standby again would change; changes nothing."""
     known = await memory.recall(target, link.name)
-    ours, changes = remembered_acls(link, known, ACL, (await target.metadata(None)).topics)
+    ours, changes = remembered_acls(link, known, ACL, await names_to_judge_by(target, known, ACL))
     writers = {acl for acl in ours if standby_right(acl) != acl}
     if writers:
         here = await list_acls(target)
@@ -64,7 +73,7 @@ async def promote(target: Cluster, link: Link) -> list[Outcome]:
     """Grant what was staged, and open the registry: the destination is no standby any more, for every later plan too."""
     changes = await plan_promotion(target, link)
     granted = [change.order for change in changes if change.action == "create"]
-    await memory.remember(target, link.name, {PROMOTED: {}} | {(ACL, key_of(acl)): {} for acl in granted})
+    await memory.remember(target, link.name, {PROMOTED: {}} | {(ACL, acl.key): {} for acl in granted})
     return await _carry_out(target, link, changes)
 
 
@@ -74,11 +83,11 @@ async def demote(target: Cluster, link: Link) -> list[Outcome]:
     created = [change.order for change in changes if change.action == "create"]
     staged = [change.order for change in changes if change.action == "delete"]
     things: memory.Things = {PROMOTED: None}
-    things |= {(ACL, key_of(acl)): {} for acl in created} | {(STAGED, key_of(acl)): {} for acl in staged}
+    things |= {(ACL, acl.key): {} for acl in created} | {(STAGED, acl.key): {} for acl in staged}
     await memory.remember(target, link.name, things)
     outcomes = await _carry_out(target, link, changes)
     gone = [o.change.order for o in outcomes if o.done and o.change.action == "delete"]
-    await memory.remember(target, link.name, {(ACL, key_of(acl)): None for acl in gone})
+    await memory.remember(target, link.name, {(ACL, acl.key): None for acl in gone})
     return outcomes
 
 

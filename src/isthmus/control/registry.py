@@ -6,7 +6,8 @@ Invariants:
   whoever asks next is told at once;
 - an error names the site, the request and the registry's own words, and never a credential;
 - each thread has a connection of its own, kept alive;
-- an answer is bounded in size and, whole, in time; one that is no JSON is an error that says so.
+- an answer is bounded in size and, whole, in time; one that is no JSON, or of another shape than what was asked for has (answers.py), is an error that
+  says so.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import http.client
 import io
 import json
 import random
-import re
 import socket
 import ssl
 import threading
@@ -28,6 +28,7 @@ from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from isthmus.config import Registry, Site
+from isthmus.control import answers
 from isthmus.errors import (
     AuthenticationFailed,
     AuthorisationFailed,
@@ -48,7 +49,6 @@ _PASSING = (OSError, http.client.HTTPException)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_SETTING = re.compile("[A-Z_]{0,40}")
 
 
 def path(*parts: str | int, **query: Any) -> str:
@@ -56,13 +56,6 @@ def path(*parts: str | int, **query: Any) -> str:
     asked = {key: "true" if value is True else value for key, value in query.items() if value not in (None, False)}
     words = "/".join(quote(str(part), safe="") for part in parts)
     return f"/{words}?{urlencode(asked)}" if asked else f"/{words}"
-
-
-def setting(_: str, value: Any) -> str:
-    """A mode or a compatibility level that was written down; empty for none of its own."""
-    if not isinstance(value, str) or not _SETTING.fullmatch(value):
-        raise ValueError(f"no mode and no level: {str(value)[:40]!r}")
-    return value
 
 
 class _Clocked(io.RawIOBase):
@@ -143,7 +136,7 @@ class RegistryClient:
     def level_of(self, subject: str) -> str | None:
         """The compatibility level that the registry shows on a subject, set or not; None if it shows none."""
         try:
-            return str(self.get(path("config", subject))["compatibilityLevel"])
+            return self.get(path("config", subject), answers.level)
         except RegistryRefused as refusal:
             if refusal.status != 404:
                 raise
@@ -169,28 +162,31 @@ class RegistryClient:
 
     # -- one request --------------------------------------------------------------------------------------
 
-    def get(self, where: str) -> Any:
-        return self._ask("GET", where)
+    def get(self, where: str, read: Callable[[Any], Result]) -> Result:
+        """What stands there, as ``read`` reads it (answers.py)."""
+        return self._ask("GET", where, read)
 
-    def post(self, where: str, body: Mapping[str, Any]) -> Any:
-        return self._ask("POST", where, body)
+    def post(self, where: str, body: Mapping[str, Any], read: Callable[[Any], Result]) -> Result:
+        return self._ask("POST", where, read, body)
 
-    def put(self, where: str, body: Mapping[str, Any]) -> Any:
-        return self._ask("PUT", where, body)
+    def put(self, where: str, body: Mapping[str, Any]) -> None:
+        self._ask("PUT", where, answers.anything, body)
 
-    def delete(self, where: str) -> Any:
-        return self._ask("DELETE", where)
+    def delete(self, where: str) -> None:
+        self._ask("DELETE", where, answers.anything)
 
-    def find(self, where: str) -> Any:
+    def find(self, where: str, read: Callable[[Any], Result]) -> Result | None:
         """The same as ``get``; None where there is no such thing."""
         try:
-            return self.get(where)
+            return self.get(where, read)
         except RegistryRefused as refusal:
             if refusal.status == 404:
                 return None
             raise
 
-    def _ask(self, verb: str, where: str, body: Mapping[str, Any] | None = None) -> Any:
+    def _ask(
+        self, verb: str, where: str, read: Callable[[Any], Result], body: Mapping[str, Any] | None = None
+    ) -> Result:
         if self._down is not None:
             raise self._down
         deadline, pause = time.monotonic() + self._registry.retry_for, FIRST_PAUSE
@@ -202,7 +198,7 @@ class RegistryClient:
             except _PASSING as error:
                 status, text = 0, _words(error)
             if 200 <= status < 300:
-                return self._parsed(verb, where, status, text) if text else None
+                return self._parsed(verb, where, status, text, read)
             if 0 < status < 500 and status != 429:
                 raise self._refusal(verb, where, status, text)
             if time.monotonic() + pause > deadline:
@@ -214,13 +210,18 @@ class RegistryClient:
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE, pause * 2)
 
-    def _parsed(self, verb: str, where: str, status: int, text: str) -> Any:
+    def _parsed(self, verb: str, where: str, status: int, text: str, read: Callable[[Any], Result]) -> Result:
+        why = "the answer is not JSON that a registry gives"
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
+            answer = json.loads(text) if text else None
+            why = "the answer is none that a registry gives"
+            return read(answer)
+        except (ValueError, RecursionError) as error:
+            if "none that" in why:
+                why += f" ({str(error)[:120]})"
             began = " ".join(text[:200].split())[:80]
             raise RegistryRefused(
-                f"{self._name(verb, where)}: the answer is not JSON that a registry gives; it begins {began!r}. Is registry.url right, or does a proxy answer?",
+                f"{self._name(verb, where)}: {why}; it begins {began!r}. Is registry.url right, or does a proxy answer?",
                 self.site,
                 status,
             ) from None
@@ -296,7 +297,7 @@ def _message(text: str) -> tuple[int, str]:
     try:
         answer = json.loads(text)
         return int(answer.get("error_code") or 0), str(answer.get("message") or "")
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError):
         return 0, " ".join(text.split())[:200]
 
 

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from isthmus.control import answers
+from isthmus.control.answers import setting
 from isthmus.control.ends import Ends
 from isthmus.control.memory import Memory, of_kind, remember
-from isthmus.control.registry import RegistryClient, path, setting
+from isthmus.control.registry import RegistryClient, path
 from isthmus.control.schema_copy import in_thread
 from isthmus.errors import IsthmusError, RegistryRefused
 
@@ -26,8 +28,7 @@ NOT_SETTABLE = 405
 
 def mode_of(client: RegistryClient) -> str | None:
     """The mode of the whole registry; None if it has none."""
-    answer = client.find(path("mode"))
-    return str(answer["mode"]) if answer else None
+    return client.find(path("mode"), answers.mode)
 
 
 def settable(memory: Memory, mode: str | None) -> str | None:
@@ -60,8 +61,8 @@ class Modes:
             return dict(left)
         if settable(self._memory, await in_thread(self._ends.loop, mode_of, self._target)) is None:
             return dict(left)  # nothing to open; that ids are kept all the same is checked with each answer
-        answers = await self._each(lambda subject: self._target.find(path("mode", subject)), wanted)
-        before = {subject: str(answer["mode"]) if answer else "" for subject, answer in answers.items()} | dict(left)
+        shown = await self._each(lambda subject: self._target.find(path("mode", subject), answers.mode), wanted)
+        before = {subject: mode or "" for subject, mode in shown.items()} | dict(left)
         await remember(self._ends.target, self._ends.link.name, {(KIND, s): mode for s, mode in before.items()})
         try:
             await self._each(lambda s: self._target.put(path("mode", s, force=True), {"mode": self._mode}), wanted)
@@ -103,8 +104,8 @@ class Modes:
                 raise
 
     async def _each(self, call: Callable[[str], Any], subjects: list[str]) -> dict[str, Any]:
-        answers = dict(await in_thread(self._ends.loop, self._target.map, call, subjects))
-        for answer in answers.values():
+        found = dict(await in_thread(self._ends.loop, self._target.map, call, subjects))
+        for answer in found.values():
             if isinstance(answer, IsthmusError):
                 raise answer
-        return answers
+        return found

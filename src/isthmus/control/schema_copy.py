@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from isthmus.config import Link
-from isthmus.control.registry import RegistryClient, path, setting
+from isthmus.control import answers
+from isthmus.control.answers import setting
+from isthmus.control.registry import RegistryClient, path
 from isthmus.errors import DataError, IsthmusError, RegistryRefused
 from isthmus.kafka.loop import Loop
 
@@ -71,12 +73,15 @@ class Version:
         return (self.subject, self.version)
 
     @classmethod
-    def read(cls, answer: Mapping[str, Any], deleted: bool = False) -> Version:
-        references = tuple((r["name"], r["subject"], int(r["version"])) for r in answer.get("references") or ())
+    def read(cls, answer: Any, deleted: bool = False) -> Version:
+        """A registry's answer; raises ``ValueError`` if it is no version."""
+        (subject, version), (kind, schema) = answers.place_of(answer), answers.schema_of(answer)
+        references = tuple(
+            (answers.text(answers.member(each, "name"), "the name of a reference"), *answers.place_of(each))
+            for each in answers.several(answer.get("references") or [], "references")
+        )
         extras = {key: answer[key] for key in ("metadata", "ruleSet") if answer.get(key)}
-        kind = answer.get("schemaType") or "AVRO"
-        subject, version = answer["subject"], int(answer["version"])
-        return cls(subject, version, int(answer["id"]), kind, answer["schema"], references, extras, deleted)
+        return cls(subject, version, answers.id_of(answer), kind, schema, references, extras, deleted)
 
 
 @dataclass(slots=True)
@@ -206,24 +211,24 @@ class SchemaCopy:
 
     def read(self, key: Key, deleted: bool) -> Version:
         """One version of the source."""
-        live = None if deleted else self.source.find(path("subjects", key[0], "versions", key[1]))
+        live = None if deleted else self.source.find(path("subjects", key[0], "versions", key[1]), Version.read)
         if live is not None:
-            return Version.read(live)
+            return live
         # What is referred to may have been soft-deleted since; it is still needed.
-        return Version.read(self.source.get(path("subjects", key[0], "versions", key[1], deleted=True)), deleted=True)
+        where = path("subjects", key[0], "versions", key[1], deleted=True)
+        return self.source.get(where, lambda answer: Version.read(answer, deleted=True))
 
     def lookup(self, one: Version) -> Copied | None:
         """The version at the destination that is this one, if the subject has it."""
         where = path("subjects", self.name(one.subject), normalize=self.options.normalize)
         try:
-            answer = self.target.post(where, self.body(one))
+            id_, version = self.target.post(where, self.body(one), lambda a: (answers.id_of(a), answers.version_of(a)))
         except RegistryRefused as refusal:
             if refusal.status == 404:
                 return None
             raise
-        there = Copied(one.id, int(answer["id"]), int(answer["version"]))
-        self._ids_there[self.name(one.subject), int(answer["version"])] = there.id
-        return there
+        self._ids_there[self.name(one.subject), version] = id_
+        return Copied(one.id, id_, version)
 
     def find(self, one: Version) -> Copied | None:
         """The same, for a version of which it is not known whether what it refers to is there."""
@@ -238,7 +243,8 @@ class SchemaCopy:
         """
         to = self.name(subject)
         there = {
-            number: self._id_there(to, number) for number in self.target.find(path("subjects", to, "versions")) or ()
+            number: self._id_there(to, number)
+            for number in self.target.find(path("subjects", to, "versions"), answers.numbers) or ()
         }
         copies = {copied.id for copied in self.known.versions(subject, to).values()}
         left = {number for number, id_ in there.items() if id_ not in copies}
@@ -248,13 +254,13 @@ class SchemaCopy:
 
     def _id_there(self, to: str, number: int) -> int:
         if (to, number) not in self._ids_there:
-            self._ids_there[to, number] = int(self.target.get(path("subjects", to, "versions", number))["id"])
+            self._ids_there[to, number] = self.target.get(path("subjects", to, "versions", number), answers.id_of)
         return self._ids_there[to, number]
 
     def _all_found_there(self, subject: str, to: str) -> Iterable[int | None]:
         """Ids at the destination of versions that the link has not copied: left out, or soft-deleted at the source."""
         known = self.known.versions(subject, to)
-        for number in self.source.find(path("subjects", subject, "versions", deleted=True)) or ():
+        for number in self.source.find(path("subjects", subject, "versions", deleted=True), answers.numbers) or ():
             key = (subject, number)
             if number not in known and key not in self._found_there:
                 found = self.find(self.read(key, deleted=False))
@@ -266,13 +272,14 @@ class SchemaCopy:
         subject = self.name(one.subject)
         for which in ((), ("latest",)):  # older registries compare with one version only
             try:
-                answer = self.target.post(
+                compatible = self.target.post(
                     path("compatibility", "subjects", subject, "versions", *which, normalize=self.options.normalize),
                     self.body(one),
+                    answers.is_compatible,
                 )
             except (RegistryRefused, DataError):
                 continue
-            return answer.get("is_compatible") is False
+            return not compatible
         return False
 
     def not_ours(self, one: Version, strangers: int) -> str:
@@ -286,11 +293,11 @@ class SchemaCopy:
 
     def clash(self, one: Version) -> str:
         """Who has this version's id at the destination, if it is another schema; empty if nobody."""
-        there = self.target.find(path("schemas", "ids", one.id))
+        there = self.target.find(path("schemas", "ids", one.id), answers.schema_of)
         if there is None or same_schema(there, one):
             return ""
-        owners = self.target.find(path("schemas", "ids", one.id, "versions")) or []
-        names = ", ".join(f"{owner['subject']} v{owner['version']}" for owner in owners) or "a deleted subject"
+        owners = self.target.find(path("schemas", "ids", one.id, "versions"), answers.places) or []
+        names = ", ".join(f"{subject} v{version}" for subject, version in owners) or "a deleted subject"
         return (
             f"id {one.id} is {one.subject} v{one.version} at {self.source.site} and another schema at "
             f"{self.target.site}: {names}; use `ids: translate`, or take the other one away"
@@ -351,7 +358,7 @@ class SchemaCopy:
         body = self.body(one)
         if self._keeps_ids:
             body |= {"id": one.id, "version": one.version}
-        id_ = int(self.target.post(where, body)["id"])
+        id_ = self.target.post(where, body, answers.id_of)
         if self._keeps_ids and id_ != one.id:
             raise DataError(
                 f"{one.subject} v{one.version} has id {one.id} at {self.source.site}, and the registry of "
@@ -399,11 +406,12 @@ class SchemaCopy:
         """Copy the schemas of these source ids now; the destination's ids, or None for one that is not to be had:
         the source does not know it, or only in subjects that the link leaves alone, or the destination refuses it."""
         owners: dict[int, Key | None] = {}
-        for id_, answer in self.source.map(lambda id_: self.source.find(path("schemas", "ids", id_, "versions")), ids):
-            if isinstance(answer, IsthmusError):
-                raise answer
-            chosen = [(o["subject"], int(o["version"])) for o in answer or () if self.options.matches(o["subject"])]
-            owners[id_] = min(chosen, default=None)
+        for id_, found in self.source.map(
+            lambda id_: self.source.find(path("schemas", "ids", id_, "versions"), answers.places), ids
+        ):
+            if isinstance(found, IsthmusError):
+                raise found
+            owners[id_] = min((key for key in found or () if self.options.matches(key[0])), default=None)
         keys = {key for key in owners.values() if key is not None}
         if self.options.versions == "all":
             # In their order: what is registered last is the subject's latest.
@@ -429,7 +437,7 @@ class SchemaCopy:
         return self.options.standby and isinstance(error, RegistryRefused) and error.code == READ_ONLY
 
     def _up_to(self, key: Key) -> list[Key]:
-        versions = self.source.find(path("subjects", key[0], "versions")) or []
+        versions = self.source.find(path("subjects", key[0], "versions"), answers.numbers) or []
         return [(key[0], version) for version in versions if version <= key[1]]
 
 
@@ -438,17 +446,16 @@ def incompatible(error: IsthmusError | None) -> bool:
     return isinstance(error, RegistryRefused) and error.status == INCOMPATIBLE
 
 
-def same_schema(answer: Mapping[str, Any], one: Version) -> bool:
-    """Whether a registry's answer is this schema; blanks do not matter."""
-    if (answer.get("schemaType") or "AVRO") != one.type:
-        return False
-    return bool(_canonical(str(answer["schema"]), one.type) == _canonical(one.schema, one.type))
+def same_schema(there: tuple[str, str], one: Version) -> bool:
+    """Whether a schema (its type, and itself) is this one; blanks do not matter."""
+    kind, schema = there
+    return kind == one.type and bool(_canonical(schema, kind) == _canonical(one.schema, kind))
 
 
 def _canonical(schema: str, kind: str) -> Any:
     if kind in ("AVRO", "JSON"):
         try:
             return json.loads(schema)
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     return " ".join(schema.split())

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
+from isthmus.control.answers import setting
 from isthmus.control.ends import Ends
 from isthmus.control.memory import Memory, of_kind, recall, remember
-from isthmus.control.registry import RegistryClient, path, setting
+from isthmus.control.registry import RegistryClient, path
 from isthmus.control.schema_copy import Copied, Key, SchemaCopy, Version, in_thread
 from isthmus.errors import ConnectionFailed, DataError, IsthmusError, RegistryRefused
 

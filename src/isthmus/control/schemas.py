@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from isthmus.config import Link, Site
+from isthmus.control import answers
 from isthmus.control.acls import PROMOTED
 from isthmus.control.change import Action, Change, Diff, Outcome
 from isthmus.control.ends import Ends
@@ -232,8 +233,8 @@ def _compare_subjects(copy: SchemaCopy, lifted: Mapping[str, str]) -> list[Chang
     options, known = copy.options, copy.known
     changes: list[Change] = []
     with_deleted = options.deleted == "copy"
-    subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted)) or () if options.matches(s)]
-    there = set(copy.target.get(path("subjects")) or ())
+    subjects = [s for s in copy.source.get(path("subjects", deleted=with_deleted), answers.names) if options.matches(s)]
+    there = set(copy.target.get(path("subjects"), answers.names))
     seen: dict[str, _Seen] = {}
     for subject, looked in _each(copy.source, lambda s: _look(copy, s, copy.name(s) in there), sorted(set(subjects))):
         if isinstance(looked, IsthmusError):
@@ -337,15 +338,16 @@ def _registry_changes(copy: SchemaCopy, memory: Memory) -> list[Change]:
 
 def _look(copy: SchemaCopy, subject: str, is_there: bool) -> _Seen:
     with_deleted = copy.options.deleted == "copy"
-    live = copy.source.find(path("subjects", subject, "versions")) or []
-    every = (copy.source.get(path("subjects", subject, "versions", deleted=True)) or []) if with_deleted else live
+    live = copy.source.find(path("subjects", subject, "versions"), answers.numbers) or []
+    deleted = path("subjects", subject, "versions", deleted=True)
+    every = copy.source.get(deleted, answers.numbers) if with_deleted else live
     known = copy.known.subjects.get(subject)
     to = copy.name(subject)
     seen = _Seen(subject, sorted(live), sorted(set(every) - set(live)), None)
     if copy.options.compatibility:
         seen.compatibility = copy.source.level_of(subject)
     if is_there and known is not None:
-        seen.there = set(copy.target.find(path("subjects", to, "versions")) or [])
+        seen.there = set(copy.target.find(path("subjects", to, "versions"), answers.numbers) or [])
     elif is_there:
         seen.there = set()
     return seen
@@ -393,13 +395,13 @@ def _sort_out(
         problems.setdefault(one.subject, f"version {one.version} refers to what the source does not have")
     for level in levels:
         ask = [one for one in level if copy.name(one.subject) in there]
-        answers = {one.key: answer for one, answer in _each(copy.target, copy.find, ask)}
+        found = {one.key: answer for one, answer in _each(copy.target, copy.find, ask)}
         clashes = dict[Key, str | IsthmusError]()
         if copy.options.ids == "keep" and there:
-            fresh = [one for one in level if not isinstance(answers.get(one.key), Copied)]
+            fresh = [one for one in level if not isinstance(found.get(one.key), Copied)]
             clashes = {one.key: answer for one, answer in _each(copy.target, copy.clash, fresh)}
         for one in level:
-            answer, clash = answers.get(one.key), clashes.get(one.key, "")
+            answer, clash = found.get(one.key), clashes.get(one.key, "")
             for problem in (answer, clash):
                 if isinstance(problem, IsthmusError):
                     problems.setdefault(one.subject, f"version {one.version}: {problem.message}")

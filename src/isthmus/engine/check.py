@@ -12,6 +12,7 @@ import kafka.errors as kerrors
 
 from isthmus.config import Config, Link, Site
 from isthmus.config.mistakes import Problem
+from isthmus.control import answers
 from isthmus.control.ends import Ends
 from isthmus.control.needs import lacking
 from isthmus.control.registry import RegistryClient, path
@@ -78,7 +79,7 @@ def _check_registry(site: Site, timeout: float) -> list[Problem]:
     client = None
     try:
         client = RegistryClient(site.registry.model_copy(update=patience), site.name)
-        client.get(path("subjects"))
+        client.get(path("subjects"), answers.names)
     except IsthmusError as error:
         return [Problem(("sites", site.name, "registry"), error.message)]
     finally:

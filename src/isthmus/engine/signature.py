@@ -42,24 +42,17 @@ def sign(key: bytes, place: Place, record: Signed) -> bytes:
     return json.dumps(envelope, separators=(",", ":")).encode()
 
 
-def claimed(raw: bytes | None) -> Signed | None:
-    """What a record says that is signed, whether or not that is true; ``None`` if it does not even say so."""
+def opened(keys: Sequence[bytes], place: Place, raw: bytes | None) -> tuple[Signed | None, int | None]:
+    """What a record says that is signed (``None`` if it does not even say so), and which of these secrets has signed it for this place, if one has."""
     envelope = _envelope(raw)
     if envelope is None:
-        return None
+        return None, None
     number, body = envelope.get("number"), envelope.get("body")
     if type(number) is not int or not isinstance(body, str | None):
-        return None
-    return Signed(number, body)
-
-
-def proved(keys: Sequence[bytes], place: Place, raw: bytes | None) -> Signed | None:
-    """The record, if one of these secrets has signed it for this place."""
-    record, envelope = claimed(raw), _envelope(raw)
-    if record is None or envelope is None:
-        return None
-    given = str(envelope.get("proof")).encode("utf-8", "replace")
-    return record if any(hmac.compare_digest(_proof(key, place, record).encode(), given) for key in keys) else None
+        return None, None
+    record, given = Signed(number, body), str(envelope.get("proof")).encode("utf-8", "replace")
+    proofs = (hmac.compare_digest(_proof(key, place, record).encode(), given) for key in keys)
+    return record, next((which for which, proved in enumerate(proofs) if proved), None)
 
 
 def _envelope(raw: bytes | None) -> dict[str, object] | None:

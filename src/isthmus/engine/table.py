@@ -5,24 +5,26 @@ Invariants:
   different keys do not disturb each other; of two writers of one key, the later one wins;
 - a record that nobody can read, or that says what nobody could have written, is an error of its key and of nothing else, raised when that key is
   asked for: ``BadState`` names it, and the command that takes it away. What was there before it in the log does not matter;
-- where a secret is configured (``state``), only what it has signed is believed (signature.py). A table says by a signed record that it is signed. From
-  then on, what is not signed was written by somebody else: it is named, counted and ignored. Before that it may be of an older version: it is
-  an error until somebody has looked at it and signs it (``isthmus state sign``).
+- where a secret is configured (``state``), only what it has signed is believed (judged.py). In a table that is signed, what is not was written by
+  somebody else: it is named, counted and ignored. Before that it may be of an older version: it is an error until somebody has looked at it and
+  signs it (``isthmus state sign``);
+- what somebody else has written over is written again, as it was, by the next of us who writes: compaction would destroy it.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
 import kafka.errors as kerrors
 
+from isthmus.control.meter import METER
 from isthmus.control.rights import right
 from isthmus.engine import state
-from isthmus.engine.signature import Place, Signed, claimed, proved, sign
+from isthmus.engine.judged import BEGUN, FOREIGN, SIGNED, Judge, Judged, Look
+from isthmus.engine.signature import Place, Signed, sign
 from isthmus.errors import AuthorisationFailed, BadState
 from isthmus.kafka.admin import NewTopic, create_topics, wait_for_topics
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
@@ -30,12 +32,8 @@ from isthmus.kafka.leaders import Leaders
 from isthmus.kafka.loop import Signal
 from isthmus.kafka.offsets import LATEST, list_offsets
 from isthmus.kafka.produce import Interrupted, Producer, Refused, small_batches
-from isthmus.kafka.read import Row, read_rows
+from isthmus.kafka.read import each_row
 
-# The key under which a table says that it is signed.
-SIGNED = "table/signed"
-# What it says of that to those who have only a secret that is not used any more.
-RETIRED = '{"retired":true}'
 AGAIN_SECONDS, FIRST_PAUSE = 15.0, 0.05
 # Whoever left a transaction open is known to be dead by then.
 READABLE_SECONDS = 90.0
@@ -46,15 +44,6 @@ _Value = TypeVar("_Value")
 _MISREAD = (TypeError, KeyError, ValueError, AttributeError, IndexError, RecursionError)
 
 
-@dataclass(frozen=True, slots=True)
-class Forged:
-    """A record that was not written by us."""
-
-    key: str
-    offset: int
-    why: str
-
-
 class Table(dict[str, Any]):
     """What stands in a table: the values that are good. Asking for one that is not raises ``BadState``; so does asking for a kind of which one is not."""
 
@@ -62,9 +51,8 @@ class Table(dict[str, Any]):
         super().__init__()
         self.site, self.topic = site, topic
         self.offsets: dict[str, int] = {}
-        self.numbers: dict[str, int] = {}
         self.bad: dict[str, str] = {}
-        self.forged: list[Forged] = []
+        self.look = Look()
 
     def __contains__(self, key: object) -> bool:
         if key in self.bad:
@@ -91,6 +79,16 @@ class Table(dict[str, Any]):
             self.topic,
             key,
             self.offsets.get(key, -1),
+        )
+
+    def forged(self) -> str:
+        """What there is to say of records that somebody else wrote; nothing if there are none."""
+        if not self.look.forged:
+            return ""
+        first = self.look.strangers[0]
+        return (
+            f"site {self.site}: {self.look.forged} records of {self.topic} are not signed by us, and are ignored (the first: key {first.key!r}, offset "
+            f"{first.offset}, {first.signature}). `isthmus state show {self.site}` shows them"
         )
 
     def read(self, key: str, how: Callable[[str, Any], _Value], name: str | None = None) -> _Value:
@@ -131,89 +129,68 @@ class Table(dict[str, Any]):
 
 async def read_table(cluster: Cluster, topic: str) -> Table:
     """What stands in the table now; nothing if there is none."""
-    return _table(cluster, topic, await table_rows(cluster, topic))
-
-
-async def table_rows(cluster: Cluster, topic: str) -> list[Row]:
-    """All records of a table that can be read; none if there is no such topic."""
-    error = (await cluster.metadata([topic])).topics[topic].error
-    if error is kerrors.UnknownTopicOrPartitionError:
-        return []
-    if error is not None:
-        raise explained(cluster, error(topic), "READ")
-    rows, _ = await read_rows(cluster, (topic, 0))
-    return rows
-
-
-def _table(cluster: Cluster, topic: str, rows: Iterable[Row]) -> Table:
-    table = Table(cluster.site.name, topic)
-    keys = cluster.site.signing.keys() if cluster.site.signing else ()
-    strangers = _signed_rows(cluster, table, rows, keys) if keys else _plain_rows(table, rows)
-    if strangers and SIGNED not in table:
-        _refuse_unsigned(table, strangers)
-    if keys and SIGNED in table and table[SIGNED] != {}:
-        raise BadState(
-            f"{topic}[0] at site {table.site} is signed with a newer secret than state.secret: set the new one, as everybody else has",
-            table.site,
-            topic,
-            SIGNED,
-            table.offsets[SIGNED],
-        )
-    # What stood there before all was signed is history, of which the log is not rid yet.
-    table.forged = [each for each in strangers if each.offset > table.offsets.get(SIGNED, -1)]
-    table.pop(SIGNED, None)
+    table = table_of(cluster.site.name, topic, await look_at(cluster, topic))
+    METER.saw(table.site, topic, table.look.forged, len(table.bad))
     return table
 
 
-def _plain_rows(table: Table, rows: Iterable[Row]) -> list[Forged]:
-    """Nothing proves who has written what: the last record of each key counts."""
-    last: dict[bytes, Row] = {row.key or b"": row for row in rows}
-    for row in last.values():
-        try:
-            key = (row.key or b"").decode()
-        except UnicodeDecodeError:
-            continue  # not one of ours, and nobody asks for it
-        if row.value is None:
-            continue
-        table.offsets[key] = row.offset
-        if claimed(row.value):
+async def look_at(cluster: Cluster, topic: str, every: bool = False) -> Look:
+    """A table, judged record by record (judged.py); empty if there is no such topic."""
+    secrets = cluster.site.signing.keys() if cluster.site.signing else ()
+    judge = Judge(cluster.cluster_id or "", topic, secrets, every)
+    error = (await cluster.metadata([topic])).topics[topic].error
+    if error is kerrors.UnknownTopicOrPartitionError:
+        return judge.look
+    if error is not None:
+        raise explained(cluster, error(topic), "READ")
+    await each_row(cluster, (topic, 0), judge.take)
+    return judge.look
+
+
+def table_of(site: str, topic: str, look: Look) -> Table:
+    """What counts in a table; raises ``BadState`` if nothing in it can be believed."""
+    table = Table(site, topic)
+    table.look = look
+    if look.retired:
+        raise BadState(
+            f"{topic}[0] at site {site} is signed with a newer secret than state.secret: set the new one, as everybody else has",
+            site,
+            topic,
+            SIGNED,
+            look.counting[SIGNED].offset,
+        )
+    if look.unfinished:
+        raise BadState(
+            f"{topic}[0] at site {site}: not all of it is signed with state.secret yet. `isthmus state sign` finishes that; if another secret was in use "
+            "before, it has to stand in state.previous until then",
+            site,
+            topic,
+            BEGUN,
+            look.counting[BEGUN].offset,
+        )
+    if look.forged and not look.signed:
+        _refuse_unsigned(table, look.strangers[0])
+    for judged in look.things():
+        key, body = judged.key, judged.record.body
+        table.offsets[key] = judged.offset
+        if judged.signature == FOREIGN:
             table.bad[key] = "is signed, and this configuration has no state.secret"
-        else:
-            _put(table, key, row.value)
-    return []
+        elif body is not None:
+            _put(table, key, body)
+    return table
 
 
-def _signed_rows(cluster: Cluster, table: Table, rows: Iterable[Row], keys: tuple[bytes, ...]) -> list[Forged]:
-    """Of each key the highest number that is proved counts; what is not proved is returned."""
-    newest: dict[str, Signed] = {}
-    strangers: list[Forged] = []
-    for row in rows:
-        key = (row.key or b"").decode("utf-8", "replace")
-        found = proved(keys, Place(cluster.cluster_id or "", table.topic, key), row.value)
-        if found is None:
-            why = "its signature is not ours" if claimed(row.value) else "it is not signed"
-            strangers.append(Forged(key, row.offset, why))
-        elif key not in newest or found.number >= newest[key].number:
-            newest[key] = found
-            table.offsets[key] = row.offset
-    for key, record in newest.items():
-        table.numbers[key] = record.number
-        if record.body is not None:
-            _put(table, key, record.body)
-    return strangers
-
-
-def _put(table: Table, key: str, raw: bytes | str) -> None:
+def _put(table: Table, key: str, raw: str) -> None:
     try:
         table[key] = parsed(raw)
     except (ValueError, RecursionError) as error:
         table.bad[key] = f"cannot be read: {error}"[:200]
 
 
-def parsed(raw: bytes | str) -> Any:
+def parsed(raw: str) -> Any:
     """A value as we write them: JSON, with text that can be written again and numbers that can be compared."""
     value = json.loads(raw, parse_constant=_no_number)
-    if "\\u" in (raw if isinstance(raw, str) else raw.decode("utf-8", "replace")):
+    if "\\u" in raw:
         json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair raises
     return value
 
@@ -222,11 +199,16 @@ def _no_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a number")
 
 
-def _refuse_unsigned(table: Table, strangers: list[Forged]) -> NoReturn:
-    first = strangers[0]
+def _refuse_unsigned(table: Table, first: Judged) -> NoReturn:
+    mend = (
+        "They may be signed with another secret: set the one that everybody else has. If it is lost, look at them with "
+        f"`isthmus state show {table.site}`; `isthmus state sign {table.site} --all` signs them anew"
+        if first.signature == FOREIGN
+        else f"Look at them with `isthmus state show {table.site}`; if they are yours, `isthmus state sign` signs them"
+    )
     raise BadState(
-        f"{table.topic}[0] at site {table.site}: {len(strangers)} records are not signed with state.secret, the first one of key {first.key!r} (offset "
-        f"{first.offset}). Look at them with `isthmus state show {table.site}`; if they are yours, `isthmus state sign` signs them",
+        f"{table.topic}[0] at site {table.site}: {table.look.forged} records are not signed with state.secret, the first one of key {first.key!r} (offset "
+        f"{first.offset}). {mend}",
         table.site,
         table.topic,
         first.key,
@@ -246,16 +228,38 @@ async def table_records(cluster: Cluster, topic: str, things: Mapping[str, Any])
     bodies = {key: None if value is None else json.dumps(value, separators=(",", ":")) for key, value in things.items()}
     if not cluster.site.signing:
         return [(key.encode(), None if body is None else body.encode()) for key, body in bodies.items()]
-    known, secret = await read_table(cluster, topic), cluster.site.signing.keys()[0]
-    if SIGNED not in known.numbers:
-        bodies = {SIGNED: "{}", **bodies}
+    look = (await read_table(cluster, topic)).look
+    # As it was, with its number: of those who write the key at this moment the newer record counts, wherever it stands.
+    again = [each for key, each in look.counting.items() if key in look.overwritten and key not in bodies]
     return [
-        (
-            key.encode(),
-            sign(secret, Place(cluster.cluster_id or "", topic, key), Signed(known.numbers.get(key, 0) + 1, body)),
-        )
-        for key, body in bodies.items()
+        *_of_itself(cluster, topic, look),
+        *(signed_record(cluster, topic, each.key, each.record, look.secrets[each.by]) for each in again),
+        *(
+            signed_record(cluster, topic, key, Signed(look.number(key) + 1, body), look.secrets[0])
+            for key, body in bodies.items()
+        ),
     ]
+
+
+def _of_itself(cluster: Cluster, topic: str, look: Look) -> list[Record]:
+    """What the table has to say of itself before this secret signs something in it, and does not say yet."""
+    marker, records = look.counting.get(SIGNED), list[Record]()
+    if marker is None:
+        # It is new, or somebody destroyed it. Not more than is true is said: some of it may be signed with an older secret.
+        by = max((each.by for each in look.things()), default=0)
+        records.append(signed_record(cluster, topic, SIGNED, Signed(1, "{}"), look.secrets[by]))
+    else:
+        by = marker.by
+    if by and (BEGUN not in look.counting or look.counting[BEGUN].record.body is None):
+        # Who has only this secret must not take what an older one has signed for a stranger's.
+        begun = Signed(look.number(BEGUN) + 1, "{}")
+        records.insert(0, signed_record(cluster, topic, BEGUN, begun, look.secrets[0]))
+    return records
+
+
+def signed_record(cluster: Cluster, topic: str, key: str, record: Signed, secret: bytes) -> Record:
+    """A record of a table, signed for its place."""
+    return key.encode(), sign(secret, Place(cluster.cluster_id or "", topic, key), record)
 
 
 async def write_records(cluster: Cluster, topic: str, records: list[Record]) -> None:
@@ -317,9 +321,8 @@ async def ensure_table(cluster: Cluster, topic: str) -> None:
             raise explained(cluster, why.error(why.words), "CREATE")
     await wait_for_topics(cluster, [topic])
     if cluster.site.signing:
-        place = Place(cluster.cluster_id or "", topic, SIGNED)
-        mark = sign(cluster.site.signing.keys()[0], place, Signed(1, "{}"))
-        await write_records(cluster, topic, [(SIGNED.encode(), mark)])
+        marker = signed_record(cluster, topic, SIGNED, Signed(1, "{}"), cluster.site.signing.keys()[0])
+        await write_records(cluster, topic, [marker])
 
 
 def explained(cluster: Cluster, error: Exception, operation: str) -> Exception:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -59,6 +60,11 @@ class Acl:
             if not isinstance(part, str) or not part or (known is not None and part not in known):
                 raise ValueError(f"not an ACL: {str(part)[:40]!r}")
         return cls(*value)
+
+    @property
+    def key(self) -> str:
+        """Under which it is written down; ``read`` takes what stands in it."""
+        return json.dumps(astuple(self), separators=(",", ":"), ensure_ascii=False)
 
     def __str__(self) -> str:
         where = "" if self.host == "*" else f" from {self.host}"

@@ -93,24 +93,28 @@ async def read_to_end(
     cluster: Cluster, partition: Partition, position: int | None = None, timeout: float = 60.0
 ) -> tuple[list[Pair], int]:
     """Keys and values of committed records from ``position`` (``None``: the start), and where it ended."""
-    rows, end = await read_rows(cluster, partition, position, timeout)
-    return [(key, value) for _, key, value in rows], end
+    pairs: list[Pair] = []
+    end = await each_row(cluster, partition, lambda row: pairs.append((row.key, row.value)), position, timeout)
+    return pairs, end
 
 
-async def read_rows(
-    cluster: Cluster, partition: Partition, position: int | None = None, timeout: float = 60.0
-) -> tuple[list[Row], int]:
-    """The same with offsets."""
+async def each_row(
+    cluster: Cluster,
+    partition: Partition,
+    take: Callable[[Row], None],
+    position: int | None = None,
+    timeout: float = 60.0,
+) -> int:
+    """The same with offsets, one by one: nothing is kept of what ``take`` does not keep."""
     end = await _bound(cluster, partition, LATEST, timeout)
     if position is None:
         position = await _bound(cluster, partition, EARLIEST, timeout)
-    rows: list[Row] = []
 
-    def take(piece: Fetched, at: int) -> None:
-        rows.extend(_few(piece, at) or _many(piece, at))
+    def take_all(piece: Fetched, at: int) -> None:
+        for row in _few(piece, at) or _many(piece, at):
+            take(row)
 
-    ends = await read_ranges(cluster, {partition: (position, end)}, take, timeout=timeout)
-    return rows, ends[partition]
+    return (await read_ranges(cluster, {partition: (position, end)}, take_all, timeout=timeout))[partition]
 
 
 async def _bound(cluster: Cluster, partition: Partition, which: int, timeout: float) -> int:

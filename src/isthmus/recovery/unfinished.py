@@ -6,11 +6,11 @@ Invariant: it is read from the sites' own tables (``_isthmus.sites``), so it is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from isthmus.control import fence as acl_fence
 from isthmus.engine import identity
-from isthmus.engine.state import SITES_TOPIC
 from isthmus.engine.table import Table
 from isthmus.errors import BadState
 from isthmus.recovery import roles
@@ -18,9 +18,39 @@ from isthmus.recovery.fencing import HOOK
 from isthmus.recovery.journal import BEGUN, KIND, Entry
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one site's table says of it, and what in it nobody can read."""
+
+    entries: list[Entry]
+    by_acls: bool
+    by_hook: list[str]
+    bad: list[BadState]
+
+
+def _sorted_out(tables: Mapping[str, Table]) -> dict[str, _Found]:
+    return {site: _found(table) for site, table in tables.items()}
+
+
+def _found(table: Table) -> _Found:
+    known, begun = table.sorted_out(KIND, Entry.read), table.sorted_out(BEGUN, Entry.read)
+    taken = table.sorted_out(acl_fence.KEY, acl_fence.Taken.read)
+    others = [table.sorted_out(identity.KIND, identity.ids_of)[1], table.sorted_out(roles.KIND, roles.role)[1]]
+    return _Found(
+        [*known[0].values(), *begun[0].values()],
+        bool(taken[0]),
+        list(table.sorted_out(HOOK, lambda name, _: name)[0]),
+        [error for bad in (known[1], begun[1], taken[1], *others) for error in bad.values()],
+    )
+
+
 def operations(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
     """The unfinished operations that these sites keep (tables by site), oldest first."""
-    found = [(entry, keeper) for keeper, table in tables.items() for entry in _entries(table)[0] if entry.unfinished]
+    return _operations(_sorted_out(tables))
+
+
+def _operations(sites: Mapping[str, _Found]) -> list[dict[str, Any]]:
+    found = [(entry, keeper) for keeper, known in sites.items() for entry in known.entries if entry.unfinished]
     return [
         {
             "operation": entry.kind,
@@ -40,34 +70,27 @@ def operations(tables: Mapping[str, Table]) -> list[dict[str, Any]]:
 
 def fences(tables: Mapping[str, Table]) -> dict[str, list[str]]:
     """Which sites are fenced, and how: by their ACLs, by their hook."""
+    return _fences(_sorted_out(tables))
+
+
+def _fences(sites: Mapping[str, _Found]) -> dict[str, list[str]]:
     found: dict[str, set[str]] = {}
-    for site, table in tables.items():
-        if table.sorted_out(acl_fence.KEY, acl_fence.Taken.read)[0]:
+    for site, known in sites.items():
+        if known.by_acls:
             found.setdefault(site, set()).add("acls")
-        for fenced in table.sorted_out(HOOK, lambda name, _: name)[0]:
+        for fenced in known.by_hook:
             found.setdefault(fenced, set()).add("hook")
     return {site: sorted(how) for site, how in sorted(found.items())}
 
 
 def unreadable(tables: Mapping[str, Table]) -> list[BadState]:
     """What the sites keep of operations, fences and sites, and nobody can read."""
-    found: list[BadState] = []
-    for table in tables.values():
-        found += _entries(table)[1]
-        found += table.sorted_out(acl_fence.KEY, acl_fence.Taken.read)[1].values()
-        found += table.sorted_out(identity.KIND, identity.ids_of)[1].values()
-        found += table.sorted_out(roles.KIND, roles.role)[1].values()
-    return found
-
-
-def _entries(table: Table) -> tuple[list[Entry], list[BadState]]:
-    both = [table.sorted_out(prefix, Entry.read) for prefix in (KIND, BEGUN)]
-    return [each for good, _ in both for each in good.values()], [each for _, bad in both for each in bad.values()]
+    return [error for known in _sorted_out(tables).values() for error in known.bad]
 
 
 def forged(tables: Mapping[str, Table]) -> dict[str, int]:
     """How many records somebody else has written, by site."""
-    return {site: len(table.forged) for site, table in tables.items() if table.forged}
+    return {site: table.look.forged for site, table in tables.items() if table.look.forged}
 
 
 def command(entry: Entry) -> str:
@@ -81,18 +104,16 @@ def command(entry: Entry) -> str:
 
 def words(tables: Mapping[str, Table]) -> list[str]:
     """The same for people."""
+    sites = _sorted_out(tables)
     lines = [
         f"unfinished {each['mode'] + ' ' if each['mode'] else ''}{each['operation']} of {each['site']} to {each['to']} (done: "
         f"{', '.join(each['done']) or 'nothing'}). `{each['goes_on_with']}` goes on with it, with --abandon it is given up"
-        for each in operations(tables)
+        for each in _operations(sites)
     ]
     lines += [
         f"site {site} is fenced ({', '.join(how)}): nobody but Isthmus may write there. `isthmus unfence {site}` lifts that"
-        for site, how in fences(tables).items()
+        for site, how in _fences(sites).items()
     ]
-    lines += [error.message for error in unreadable(tables)]
-    lines += [
-        f"site {site}: {count} records of {SITES_TOPIC} are not signed by us, and are ignored. `isthmus state show {site}` shows them"
-        for site, count in forged(tables).items()
-    ]
+    lines += [error.message for known in sites.values() for error in known.bad]
+    lines += [table.forged() for table in tables.values() if table.look.forged]
     return lines

@@ -67,7 +67,7 @@ class Exporter:
         # Topics are created by the planner of leases, in a process of its own, which reports it.
         resources, groups = {**self._meter.resources(), **topics}, self._meter.groups()
         levels = self._meter.levels()
-        families += _control(resources, groups) + _levels(levels)
+        families += _control(resources, groups) + _levels(levels) + _tables(self._meter.tables())
         if self._redpanda:
             families += _redpanda(resources, groups, levels)
         return render(families)
@@ -153,6 +153,15 @@ def _levels(levels: dict[str, Tally]) -> list[Family]:
         errors.add(tally.errors, link=link)
         seconds.add((tally.applies, tally.apply_seconds), link=link)
     return [updates, errors, seconds]
+
+
+def _tables(tables: dict[tuple[str, str], tuple[int, int]]) -> list[Family]:
+    forged = Family("isthmus_state_forged_records", "gauge", "Records of state that somebody else wrote; ignored")
+    bad = Family("isthmus_state_bad_records", "gauge", "Records of state that cannot be read")
+    for (site, topic), (strange, unreadable) in sorted(tables.items()):
+        forged.add(strange, site=site, topic=topic)
+        bad.add(unreadable, site=site, topic=topic)
+    return [forged, bad]
 
 
 def _redpanda(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.control.fence import Taken, _name, as_if_not_fenced, standby_right, taken_of
+from isthmus.control.fence import Taken, as_if_not_fenced, standby_right, taken_of
 from isthmus.kafka.acls import Acl
 
 US = "User:isthmus"
@@ -57,7 +57,7 @@ def test_what_touches_the_topics_is_taken() -> None:
     behind = {*before, *(given for each in taken for given in each.given)} - {each.acl for each in taken}
     assert taken_of(behind, ["orders", "orders.eu", "shop"], US) == []
     assert as_if_not_fenced(behind, taken) == set(before)
-    assert [Taken.read(_name(each.acl), each.to_json()) for each in taken] == taken
+    assert [Taken.read(each.acl.key, each.to_json()) for each in taken] == taken
     assert taken_of(before, [], US) == []
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from isthmus.config import Registry
-from isthmus.control import registry
+from isthmus.control import answers, registry
 from isthmus.control.registry import RegistryClient
 from isthmus.errors import ConnectionFailed, RegistryRefused
 
@@ -58,7 +58,7 @@ def answering(body: bytes) -> Serve:
 
 def test_connections_are_kept_and_each_request_has_its_whole_time() -> None:
     with served(answering(b'["a"]')) as client:
-        assert [client.get("/subjects") for _ in range(50)] == [["a"]] * 50
+        assert [client.get("/subjects", answers.names) for _ in range(50)] == [["a"]] * 50
         assert len(client._open) == 1
 
 
@@ -68,7 +68,7 @@ def test_what_is_no_json_is_told_as_that(body: bytes) -> None:
         served(answering(body)) as client,
         pytest.raises(RegistryRefused, match="not JSON that a registry gives") as told,
     ):
-        client.get("/subjects")
+        client.get("/subjects", answers.names)
     assert "site west: registry http://127.0.0.1" in told.value.message
     assert len(told.value.message) < 400
 
@@ -84,7 +84,7 @@ def test_an_answer_without_end_is_cut_off(sized: bool, monkeypatch: pytest.Monke
             connection.sendall(b"[" * 65536)
 
     with served(flood) as client, pytest.raises(RegistryRefused, match="larger than 1 MiB"):
-        client.get("/subjects")
+        client.get("/subjects", answers.names)
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n"])
@@ -96,4 +96,4 @@ def test_an_answer_that_drips_is_not_waited_for(head: bytes) -> None:
 
     # Each byte comes in time: without a bound on the whole this would not end.
     with served(drip, timeout=0.5) as client, pytest.raises(ConnectionFailed):
-        client.get("/subjects")
+        client.get("/subjects", answers.names)
