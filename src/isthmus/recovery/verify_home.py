@@ -15,9 +15,10 @@ import numpy as np
 
 from isthmus.config import Config, Link
 from isthmus.config.turned import Without
+from isthmus.engine.identity import sites_table
 from isthmus.kafka.cluster import Cluster
 from isthmus.kafka.offsets import Partition
-from isthmus.recovery.journal import entries
+from isthmus.recovery.journal import entries_in
 from isthmus.recovery.seeding import way_home
 from isthmus.recovery.service import service
 from isthmus.recovery.verify_units import Longs, Pair, clipped, merged, no_runs, no_spans, spans_of
@@ -59,7 +60,8 @@ class Served:
 
 async def served(target: Cluster, link: Link, home: Survey | None, promoted: bool) -> Served:
     """By the way home's map and position, and by the journal of the site that serves or has served."""
-    known = service(await entries(target), link.source, link.target)
+    # Nothing where we may not read it: a user of one link alone need not.
+    known = service(entries_in(await sites_table(target)), link.source, link.target)
     serving = promoted or (known is not None and not known.over)
     found = Served(over=home is not None and not serving)
     for pair in home.pairs if home is not None else ():
