@@ -100,23 +100,31 @@ def test_a_registry_that_lets_nobody_set_its_mode_is_used_without(
 ) -> None:
     east, west = pair
     east.null_for_none = west.null_for_none = west.fixed_modes = True
-    setup = linked(east_and_west, east, west, {"standby": True})
+    topic = links.create_topic(east_and_west[0], links.new_name("modes"))
+    setup = linked(east_and_west, east, west, {"standby": True}, topics=[topic])
     assert plan(setup)["*"].action == "alter", "nobody has asked for another mode yet; there are no subjects"
     register(east, "one", A)
-    told = {name: outcome.error for name, outcome in apply(setup).items()}
-    assert told["one"] == ""
-    assert "lets nobody set its mode" in told["*"]
+    answer = links.isthmus(setup, "apply", setup.link, "--json")
+    assert answer.code == 0, answer
+    told = {outcome["name"]: outcome for outcome in answer.document[0]["outcomes"]}
+    assert (told["one"]["done"], told["one"]["note"]) == (True, "")
+    assert (told["*"]["done"], "no modes that can be set" in told["*"]["note"]) == (True, True)
     assert versions(west, "one") == [1]
     # It is said once; then it is a registry without modes.
     register(east, "one", B)
     kept = plan(setup)["*"]
-    assert (kept.action, "no modes that can be set" in kept.why) == ("keep", True)
+    assert (kept.action, kept.told, "no modes that can be set" in kept.why) == ("keep", True, True)
     assert applied(setup) == {"one": "grow"}
     assert versions(west, "one") == [1, 2]
     assert [asked for asked in west.asked if asked.startswith("PUT /mode")] != []
     west.asked.clear()
     assert applied(setup) == {}
     assert [asked for asked in west.asked if asked.startswith("PUT /mode")] == []
+    # A standby that cannot be closed is no failure of closing it, whoever tries first.
+    fresh = linked(east_and_west, east, west, {"standby": True})
+    applied(links.changed(fresh, sync={"schemas": {"standby": False}, "groups": False}))
+    answer = links.isthmus(fresh, "demote", fresh.link, "--json")
+    assert (answer.code, [change["note"] != "" for change in answer.document["changes"]]) == (0, [True]), answer
     # Ids cannot be kept there, and a plan says so.
     blocked = plan(links.changed(setup, sync={"schemas": {"ids": "keep"}, "groups": False}))["*"]
     assert blocked.action == "blocked"

@@ -95,7 +95,7 @@ def show_outcomes(outcomes: Sequence[Outcome]) -> None:
             "resource": o.change.resource,
             "name": o.change.name,
             "action": o.change.action,
-            "outcome": "done" if o.done else f"failed: {o.error}",
+            "outcome": (f"left: {o.note}" if o.note else "done") if o.done else f"failed: {o.error}",
         }
         for o in outcomes
     ]

@@ -64,15 +64,23 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a change: done, or why not."""
+    """What became of a change: done, or why not. With a ``note`` it is settled, but otherwise than it was planned: the site cannot do it, and nothing
+    is left to try."""
 
     change: Change
     error: str = ""
     needs: tuple[str, ...] = ()
+    note: str = ""
 
     @property
     def done(self) -> bool:
         return not self.error
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.change.to_json(), "done": self.done, "error": self.error, "needs": list(self.needs)}
+        return {
+            **self.change.to_json(),
+            "done": self.done,
+            "error": self.error,
+            "note": self.note,
+            "needs": list(self.needs),
+        }

@@ -15,7 +15,7 @@ from typing import Any
 from isthmus.engine.judged import BEFORE, BEGUN, FOREIGN, OF_ITSELF, OURS, RETIRED, SIGNED, Judged, Look
 from isthmus.engine.signature import Signed
 from isthmus.engine.state import SITES_TOPIC
-from isthmus.engine.table import ensure_table, look_at, signed_record, write_records, write_table
+from isthmus.engine.table import ensure_table, look_at, refuse_retired, signed_record, write_records, write_table
 from isthmus.errors import BadState, ConfigError, UsageError
 from isthmus.kafka.cluster import STATE_PREFIX, Cluster
 
@@ -65,6 +65,7 @@ def to_sign(look: Look, everything: bool = False) -> list[Judged]:
 
 def check(cluster: Cluster, topic: str, look: Look, everything: bool = False) -> None:
     """What is signed with a secret that we do not have is not for us to sign, unless somebody says so; and it would not be believed any more if the rest were."""
+    refuse_retired(cluster.site.name, topic, look)
     foreign = [each for each in to_sign(look, everything) if each.signature == FOREIGN]
     if foreign and not everything:
         site, first = cluster.site.name, foreign[0]

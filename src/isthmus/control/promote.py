@@ -27,7 +27,7 @@ from isthmus.control.acls import (
 from isthmus.control.change import Change, Diff, Outcome
 from isthmus.control.fence import standby_right
 from isthmus.control.registry import RegistryClient, path
-from isthmus.control.registry_mode import mode_of, settable
+from isthmus.control.registry_mode import cannot_be_set, mode_of, settable, without_modes
 from isthmus.control.schema_copy import in_thread
 from isthmus.errors import IsthmusError
 from isthmus.kafka.acls import Acl, create_acls, delete_acls, list_acls
@@ -102,7 +102,7 @@ async def _carry_out(target: Cluster, link: Link, changes: list[Change]) -> list
     outcomes = [outcome_of_acl(c, refused[c.order], target) for c in acls if c.to_do]
     for change in changes:
         if change.resource == "schemas" and change.to_do:
-            outcomes.append(Outcome(change, await in_thread(target.loop, _set_mode, target, change.order)))
+            outcomes.append(await in_thread(target.loop, _set_mode, target, change))
     return outcomes + [Outcome(c, c.why, c.needs) for c in changes if c.action == "blocked"]
 
 
@@ -127,13 +127,15 @@ def _mode(target: Cluster) -> str | None:
         client.close()
 
 
-def _set_mode(target: Cluster, mode: str) -> str:
-    """Set the registry's mode; why not, if it refuses."""
+def _set_mode(target: Cluster, change: Change) -> Outcome:
+    """Set the registry's mode. One that cannot be closed stays open, and that is said; one that cannot be opened is a failure."""
     client = RegistryClient.of(target.site)
     try:
-        client.put(path("mode"), {"mode": mode})
-        return ""
+        client.put(path("mode"), {"mode": change.order})
+        return Outcome(change)
     except IsthmusError as error:
-        return error.message
+        if cannot_be_set(error) and change.order == "READONLY":
+            return Outcome(change, note=without_modes(target.site.name))
+        return Outcome(change, error.message)
     finally:
         client.close()

@@ -40,6 +40,14 @@ def cannot_be_set(error: object) -> bool:
     return isinstance(error, RegistryRefused) and error.status == NOT_SETTABLE
 
 
+def without_modes(site: str) -> str:
+    """What a standby is worth at a registry whose mode nobody can set."""
+    return (
+        f"the registry of {site} has no modes that can be set, so nothing holds others back from writing to it: schemas are copied, and keeping "
+        "writers away from a standby is for you to do"
+    )
+
+
 def left_open(memory: Memory) -> dict[str, str]:
     """Subjects that a killed run left open, and the mode that each had before; empty for none of its own."""
     return of_kind(memory, KIND, setting)

@@ -28,7 +28,7 @@ from isthmus.control.ends import Ends
 from isthmus.control.memory import Memory, of_kind, recall, remember
 from isthmus.control.meter import METER
 from isthmus.control.registry import RegistryClient, path
-from isthmus.control.registry_mode import Modes, cannot_be_set, left_open, mode_of, settable
+from isthmus.control.registry_mode import Modes, cannot_be_set, left_open, mode_of, settable, without_modes
 from isthmus.control.schema_copy import Copied, Key, Known, SchemaCopy, Subject, Version, in_thread, incompatible
 from isthmus.control.schema_guard import LIFTED, Guard, left_lifted
 from isthmus.errors import ConnectionFailed, IsthmusError
@@ -102,6 +102,7 @@ class Schemas:
 
     async def _carry_out(self, ends: Ends, copy: SchemaCopy, modes: Modes, todo: list[Change]) -> list[Outcome]:
         errors: dict[str, str] = {}
+        notes: dict[str, str] = {}
         orders: list[Order] = [change.order for change in todo]
         for order in orders:
             before = copy.known.forget_versions(order.subject) if order.vanished else {}
@@ -144,10 +145,7 @@ class Schemas:
             ):
                 if order.mode is not None and cannot_be_set(result):
                     await modes.give_up()
-                    errors[order.subject] = (
-                        f"the registry of {copy.target.site} lets nobody set its mode: nothing holds others back from writing to it. "
-                        "The rest is done, and it is not tried again"
-                    )
+                    notes[order.subject] = without_modes(copy.target.site)
                 elif isinstance(result, IsthmusError):
                     errors.setdefault(order.subject, result.message)
                 elif order.mode is not None:
@@ -155,7 +153,10 @@ class Schemas:
             await _write_down(ends, copy.known)
         finally:
             await modes.close(opened)
-        return [Outcome(change, errors.get(change.order.subject, "")) for change in todo]
+        return [
+            Outcome(change, errors.get(change.order.subject, ""), note=notes.get(change.order.subject, ""))
+            for change in todo
+        ]
 
 
 def _waits_for(one: Version, failed: Collection[Key], stopped: Collection[str]) -> bool:
@@ -325,8 +326,7 @@ def _registry_changes(copy: SchemaCopy, memory: Memory) -> list[Change]:
         why = f"the registry of {site} has no modes that can be set, so it cannot import ids: use `ids: translate`"
         changes.append(Change(Schemas.name, WHOLE_REGISTRY, "blocked", why))
     elif mode is None:
-        why = f"the registry of {site} has no modes that can be set: nothing holds others back from writing to it"
-        changes.append(Change(Schemas.name, WHOLE_REGISTRY, "keep", why))
+        changes.append(Change(Schemas.name, WHOLE_REGISTRY, "keep", without_modes(site), loud=True))
     elif options.standby and PROMOTED not in memory and mode != "READONLY":
         why = "a standby: only this link writes to it until it is promoted"
         order = Order(WHOLE_REGISTRY, mode="READONLY")

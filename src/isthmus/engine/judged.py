@@ -63,7 +63,7 @@ class Look:
 
     @property
     def signed(self) -> bool:
-        return bool(self.secrets and self.counting) and not self.unfinished
+        return bool(self.secrets and self.counting) and not self.unfinished and not self.retired
 
     def number(self, key: str) -> int:
         """The number of a key's record; 0 if there is none."""

@@ -151,14 +151,7 @@ def table_of(site: str, topic: str, look: Look) -> Table:
     """What counts in a table; raises ``BadState`` if nothing in it can be believed."""
     table = Table(site, topic)
     table.look = look
-    if look.retired:
-        raise BadState(
-            f"{topic}[0] at site {site} is signed with a newer secret than state.secret: set the new one, as everybody else has",
-            site,
-            topic,
-            SIGNED,
-            look.counting[SIGNED].offset,
-        )
+    refuse_retired(site, topic, look)
     if look.unfinished:
         raise BadState(
             f"{topic}[0] at site {site}: not all of it is signed with state.secret yet. `isthmus state sign` finishes that; if another secret was in use "
@@ -178,6 +171,18 @@ def table_of(site: str, topic: str, look: Look) -> Table:
         elif body is not None:
             _put(table, key, body)
     return table
+
+
+def refuse_retired(site: str, topic: str, look: Look) -> None:
+    """Whoever has a secret that is not used any more neither believes the table nor signs it: he would not see what the newer one has signed."""
+    if look.retired:
+        raise BadState(
+            f"{topic}[0] at site {site} is signed with a newer secret than state.secret: set the new one, as everybody else has",
+            site,
+            topic,
+            SIGNED,
+            look.counting[SIGNED].offset,
+        )
 
 
 def _put(table: Table, key: str, raw: str) -> None:

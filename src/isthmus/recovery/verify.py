@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -19,7 +20,6 @@ from typing import Any
 import kafka.errors as kerrors
 
 from isthmus.config import Config, Link
-from isthmus.config.spark import Options
 from isthmus.config.topics import Topics
 from isthmus.control.ends import Ends
 from isthmus.control.memory import recall
@@ -84,22 +84,43 @@ def verify(
         found = _on(ends, survey, ends.source, ends.target, config, chosen, names, moment, home)
         report.notes, report.faults = found.notes, [fault.to_json() for fault in found.faults]
         report.waiting = found.waiting + sum(max(0, pair.source_end - pair.watermark) for pair in found.pairs)
-        run = workers or partial(on_spark, spark, config.spark_options(link))
         errand = Errand(chosen, ends.source.site, ends.target.site, found.identities, found.schema_ids)
-        works = [(found.pairs, errand, (ends.source, ends.target))]
+        ways = [(found.pairs, errand, (ends.source, ends.target))]
         if home is not None:
             pairs, back = to_compare(home, found, chosen)
             report.notes += [f"the way home: {fault.message}" for fault in home.faults]
             errand = Errand(back, ends.target.site, ends.source.site, home.identities, home.schema_ids)
-            works.append((pairs, errand, (ends.target, ends.source)))
-        for pairs, errand, clusters in works:
-            units = cut_all(pairs, cores(), sample)
-            report.units += len(units)
-            outcomes = run(errand, units, progress) if units else []
-            first = add_up(report, pairs, outcomes)
-            report.offenders += _on(ends, look, *clusters, errand, first)
+            ways.append((pairs, errand, (ends.target, ends.source)))
+        works = [(*way, cut_all(way[0], cores(), sample)) for way in ways]
+        report.units = sum(len(units) for *_, units in works)
+        with _workers(config, link, spark, workers, report.units) as run:
+            done = 0
+            for pairs, errand, clusters, units in works:
+                outcomes = run(errand, units, _behind(progress, done, report.units)) if units else []
+                first = add_up(report, pairs, outcomes)
+                report.offenders += _on(ends, look, *clusters, errand, first)
+                done += len(units)
     report.seconds = time.monotonic() - began
     return report
+
+
+@contextmanager
+def _workers(config: Config, link: str, spark: Spark | None, workers: Workers | None, units: int) -> Iterator[Workers]:
+    """Those that were given; else one Spark for all ways, started only if there is something to do."""
+    if workers is not None or not units:
+        yield workers or in_this_process
+        return
+    running = spark or Spark(config.spark_options(link), cores())
+    try:
+        yield partial(on_spark, running)
+    finally:
+        if spark is None:
+            running.stop()
+
+
+def _behind(progress: Progress, done: int, total: int) -> Progress:
+    """Told as a part of all units, behind those that are done."""
+    return lambda some, _: progress(done + some, total)
 
 
 def _on(ends: Ends, work: Callable[..., Any], *arguments: Any) -> Any:
@@ -167,36 +188,29 @@ def _task(errand: Errand, done: Any, units: Iterable[list[Unit]]) -> Iterator[Ou
         raise EngineError(error) from error
 
 
-def on_spark(
-    running: Spark | None, options: Options, errand: Errand, units: list[Unit], progress: Progress
-) -> list[Outcome]:
-    """As a Spark job of some tasks for each core; in ``running``, or in a Spark of its own."""
-    spark = running or Spark(options, cores())
-    try:
-        context = spark.context()
-        parallel = max(1, int(context.defaultParallelism))
-        hands = shares(units, parallel)
-        done = context.accumulator(0)
-        # Units are plain numbers and may pass through files. The errand holds secrets: it is in the closure, which does not.
-        job = context.parallelize(hands, len(hands)).mapPartitions(partial(_task, errand, done))
-        results: list[Outcome] = []
-        failures: list[BaseException] = []
+def on_spark(spark: Spark, errand: Errand, units: list[Unit], progress: Progress) -> list[Outcome]:
+    """As a Spark job of some tasks for each core."""
+    context = spark.context()
+    parallel = max(1, int(context.defaultParallelism))
+    hands = shares(units, parallel)
+    done = context.accumulator(0)
+    # Units are plain numbers and may pass through files. The errand holds secrets: it is in the closure, which does not.
+    job = context.parallelize(hands, len(hands)).mapPartitions(partial(_task, errand, done))
+    results: list[Outcome] = []
+    failures: list[BaseException] = []
 
-        def collect() -> None:
-            try:
-                results.extend(job.collect())
-            except BaseException as error:
-                failures.append(error)
+    def collect() -> None:
+        try:
+            results.extend(job.collect())
+        except BaseException as error:
+            failures.append(error)
 
-        thread = threading.Thread(target=collect, name="comparison", daemon=True)
-        thread.start()
-        while thread.is_alive():
-            thread.join(POLL_SECONDS)
-            progress(min(int(done.value), len(units)), len(units))  # a task that was tried twice counts twice
-            spark.check_running()
-        if failures:
-            raise error_from(str(failures[0])) or failures[0]
-        return results
-    finally:
-        if running is None:
-            spark.stop()
+    thread = threading.Thread(target=collect, name="comparison", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(POLL_SECONDS)
+        progress(min(int(done.value), len(units)), len(units))  # a task that was tried twice counts twice
+        spark.check_running()
+    if failures:
+        raise error_from(str(failures[0])) or failures[0]
+    return results

@@ -321,6 +321,8 @@ def test_a_change_of_secrets_that_is_cut_off_anywhere_loses_nothing() -> None:
         for alone in (SECRET, OLD):
             assert stands_or_told(log, alone) in (ALL_OF_IT, "`isthmus state sign`", "a newer secret")
         assert stands(signing(log, SECRET, OLD), SECRET) == ALL_OF_IT
+    with pytest.raises(BadState, match="a newer secret"):
+        signing(whole, OLD)
     # After compaction nothing is left that the old one proves: who still has only that is told.
     with pytest.raises(BadState, match="signed with another secret"):
         stands(list(dict(whole).items()), OLD)
