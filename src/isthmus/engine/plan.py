@@ -16,8 +16,9 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import kafka.errors as kerrors
 
@@ -117,6 +118,8 @@ class Planner:
         self._faults: list[PartitionFault] = []
         self._made = PlanReport(job.run)
         self._made_told = 0
+        self.doing: tuple[str, float] = ("", 0.0)
+        """What is being waited for right now, and since when (by the monotonic clock); empty while nothing is."""
 
     def close(self) -> None:
         self.source.close()
@@ -128,7 +131,7 @@ class Planner:
     def control(self) -> Control:
         """What operators ask for right now."""
         try:
-            return self._loop.run(self._read_control)  # type: ignore[no-any-return]
+            return self._at_work(self._read_control)  # type: ignore[no-any-return]
         except kerrors.KafkaError as error:
             raise self.target.explain(error, "reading what operators ask for") from error
 
@@ -137,7 +140,7 @@ class Planner:
         deadline = time.monotonic() + PLAN_SECONDS
         while True:
             try:
-                return self._loop.run(self._plan)  # type: ignore[no-any-return]
+                return self._at_work(self._plan)  # type: ignore[no-any-return]
             except (Fenced, Interrupted, kerrors.KafkaError, OSError) as trouble:
                 # Another planner came in between, or an answer was lost: only looking again tells what is written.
                 lasting = isinstance(trouble, kerrors.KafkaError) and not isinstance(trouble, PASSING)
@@ -148,8 +151,19 @@ class Planner:
                     raise whose(error, self.source, self.target).explain(error, "dealing out a lease") from trouble
                 time.sleep(random.uniform(0, AGAIN_SECONDS))
 
+    def _at_work(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return self._loop.run(work)
+        finally:
+            self.doing = ("", 0.0)
+
+    def _begins(self, words: str) -> None:
+        """For whoever waits: a step that takes long is told (supervise.py)."""
+        self.doing = (words, time.monotonic())
+
     async def _read_control(self) -> Control:
         await self._connect()
+        self._begins("reading what operators ask for")
         committed = await group_offsets(self.target, self._group, [self._map, self._status], stable=False)
         if self._status in committed and not _is_due(self._steered):
             control = Control.read(committed[self._status])
@@ -161,6 +175,7 @@ class Planner:
 
     async def _write_control(self) -> Control:
         """From here on the line is there. Should it be absent again, then because the broker has forgotten it."""
+        self._begins("writing what is asked of the link")
         control = await steer(self.target, self.job.link)
         self._steered = time.monotonic()
         return control
@@ -183,6 +198,7 @@ class Planner:
 
     async def _connect(self) -> None:
         if not self._connected:
+            self._begins("connecting to the sites")
             await self.source.connect()
             await self.target.connect()
             check_identity(self.job, self.source, self.target)
@@ -197,20 +213,26 @@ class Planner:
             await self._write_control()
         self._faults = []
         self._pen = self._pen or Pen(self.target, self.job.link)
+        self._begins("taking the planner's transactional id")
         await self._pen.take()
         await self.target.metadata([])  # raises if it is another cluster by now; of the source, discovery tells
+        self._begins("writing the claim")
         claim = await self._claim(self._pen)
+        self._begins("fencing what older tasks may still write")
         await self._pen.fence(claim.slots)
         self._fenced = True
         asked = time.time()
+        self._begins("looking for topics at the source")
         found = await discover(self.source, self.job.link)
         topics = self._possible(found)
         await self._look_for_unreadable(topics)
+        self._begins("waiting until nothing of older tasks is undecided")
         committed = await self._pen.settle()
         maps = await self._maps_if_needed(topics, committed)
         held = held_partitions(
             ((name, p, t.target) for name, t in topics.items() for p in t.source.partitions), committed, maps
         )
+        self._begins("creating topics and reading log ends")
         targets = await self._ensure_targets(topics, held)
         assignments = await self._assignments(topics, targets, held)
         assignments = await self._ensure_progress(self._pen, claim, assignments, committed, maps, set(targets))

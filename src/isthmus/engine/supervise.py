@@ -52,6 +52,8 @@ DISCOVER_SECONDS = 8.0
 # A deal is judged after this long, and only when there is enough traffic to matter.
 LOPSIDED_SECONDS = 60.0
 LOPSIDED_BYTES = 1 << 20
+# A step of planning that takes longer than this is told: nothing new is dealt meanwhile.
+PLANNING_SECONDS = 20.0
 # A slot silent for this long is cut off: its worker is dead, stopped, or cut from the destination.
 SILENT_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -110,6 +112,7 @@ class LinkRun:
     _dealt: float = 0.0
     _told: set[tuple[str, int, str]] = field(default_factory=set)
     _troubled: tuple[str, ...] = ()
+    _slow: str = ""
     _unreachable_since: float = 0.0
     _seen_at_work: float = 0.0
     _started: float = 0.0
@@ -277,6 +280,19 @@ class LinkRun:
                 if self.goal.get((p.topic, p.partition), 0) is None:
                     self.goal[p.topic, p.partition] = p.end
         self._cut_off_silent(now)
+        self._tell_slow_planning(now)
+
+    def _tell_slow_planning(self, now: LinkState) -> None:
+        planner = self.leasing.planner if self.leasing is not None else None
+        doing, since = planner.doing if planner is not None else ("", 0.0)
+        if not doing or time.monotonic() - since < PLANNING_SECONDS:
+            self._slow = ""
+            return
+        words = f"planning has stood for more than {PLANNING_SECONDS:.0f} s at: {doing}"
+        now.trouble.append(words)
+        if words != self._slow:
+            self._slow = words
+            self.say(Event(self.job.link.name, "warning", words))
 
     def _tell_look(self, now: LinkState) -> None:
         """Write down which topics were looked for, and what no task copies yet: after a disaster nobody could tell."""

@@ -111,6 +111,7 @@ class Leasing(threading.Thread):
         self._over = threading.Event()
         self.working = False
         """Whether tasks may be copying right now."""
+        self.planner: Any = None
         self.dealt: Dealt | None = None
         """The newest lease."""
         self.error: BaseException | None = None
@@ -118,11 +119,11 @@ class Leasing(threading.Thread):
 
     def run(self) -> None:
         try:
-            planner = self._make_planner(self._job)
+            self.planner = self._make_planner(self._job)
             try:
-                self._deal_and_wait(planner)
+                self._deal_and_wait(self.planner)
             finally:
-                planner.close()
+                self.planner.close()
         except BaseException as error:
             if not self._over.is_set():
                 self.error = error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,7 @@ def run() -> LinkRun:
     made.observer.close()
     made.observer = Eyes()  # type: ignore[assignment]
     dealt = Dealt(7, {0: 2}, frozenset({("t", 0), ("t", 1)}))
-    made.leasing = SimpleNamespace(dealt=dealt)  # type: ignore[assignment]
+    made.leasing = SimpleNamespace(dealt=dealt, planner=None)  # type: ignore[assignment]
     return made
 
 
@@ -106,3 +107,20 @@ def test_a_destination_that_does_not_answer_is_unknown(monkeypatch: pytest.Monke
     assert now.state == "unknown"
     assert "cannot reach 127.0.0.1:2" in now.trouble[0]
     assert "unknown, 0 partitions" in summary(now)
+
+
+def test_planning_that_stands_still_is_told_once(run: LinkRun) -> None:
+    told: list[supervise.Event] = []
+    run.say = told.append
+    run.leasing.planner = SimpleNamespace(doing=("fencing", time.monotonic()))  # type: ignore[union-attr]
+    seen(run, at(0, 5, 5), at(1, 5, 5))
+    assert not told
+    run.leasing.planner.doing = ("fencing", time.monotonic() - supervise.PLANNING_SECONDS)  # type: ignore[union-attr]
+    for _ in range(2):
+        seen(run, at(0, 5, 5), at(1, 5, 5))
+        assert run.last is not None
+        assert run.last.trouble == ["planning has stood for more than 20 s at: fencing"]
+    assert [event.text for event in told] == run.last.trouble
+    run.leasing.planner.doing = ("", 0.0)  # type: ignore[union-attr]
+    seen(run, at(0, 5, 5), at(1, 5, 5))
+    assert not run.last.trouble
