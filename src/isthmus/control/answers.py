@@ -49,6 +49,8 @@ def number(value: Any, what: str) -> int:
 
 
 def several(value: Any, what: str) -> list[Any]:
+    if value is None:
+        return []  # what some registries say when there are none
     if isinstance(value, list):
         return value
     raise ValueError(f"a list of {what} was expected, and this is {_kind(value)}")

@@ -111,7 +111,7 @@ def test_what_registries_do_answer_is_read() -> None:
     ("name", "where", "answer", "expected"),
     [
         ("compare", "/subjects", {"s": 1}, "a list of subjects was expected, and this is an object"),
-        ("compare", "/subjects", None, "a list of subjects was expected, and this is null"),
+        ("compare", "/subjects", {}, "a list of subjects was expected, and this is an object"),
         ("compare", "/subjects", ["s", None], "a subject should be text, and is null"),
         ("strangers", "/subjects/s/versions", ["2"], "a version should be a number, and is the text '2'"),
         ("lookup", "/subjects/s", {"id": "7", "version": 2}, "'id' should be a number, and is the text '7'"),
