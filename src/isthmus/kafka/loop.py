@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from kafka.future import Future
@@ -52,6 +53,8 @@ class Loop:
         self.net = NetworkSelector(slow_task_threshold_secs=0)
         self._closed = False
         self._failure: BaseException | None = None
+        # The selector drops what it has not begun when it is closed; a coroutine that nobody ever awaits warns of that.
+        self._spawned: set[Coroutine[Any, Any, Any]] = set()
 
     def run(self, work: Callable[..., Awaitable[Any]], *args: Any) -> Any:
         """Drive the loop on the calling thread until the coroutine function ``work(*args)`` is done."""
@@ -59,7 +62,13 @@ class Loop:
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> Future:
         """Start a coroutine beside the running one; its result or exception is in the future."""
-        future: Future = self.net.call_soon_with_future(coroutine)
+        try:
+            future: Future = self.net.call_soon_with_future(coroutine)
+        except BaseException:
+            coroutine.close()
+            raise
+        self._spawned.add(coroutine)
+        future.add_both(lambda _: self._spawned.discard(coroutine))
         return future
 
     def background(self, coroutine: Coroutine[Any, Any, Any]) -> None:
@@ -84,6 +93,10 @@ class Loop:
         if not self._closed:
             self._closed = True
             self.net.close()
+            for coroutine in list(self._spawned):
+                with suppress(RuntimeError, ValueError):  # it will not end, or is the one that closes the loop
+                    coroutine.close()
+            self._spawned.clear()
 
 
 async def gather(futures: list[Future]) -> list[Any]:
