@@ -125,6 +125,9 @@ async def _lacking(cluster: Cluster, needs: Iterable[Need]) -> list[Right]:
     on_cluster, on_topics = await cluster_rights(cluster), await topic_rights(cluster, named)
     listed = await list_acls(cluster)
     acls = None if isinstance(listed, Refusal) or not principal_of(cluster.site) else listed
+    # Who may do this and has it by no ACL may do everything by the broker's own settings, which ACLs do not show.
+    acting = Need(right(cluster.site, "CLUSTER_ACTION", "cluster"), "")
+    everything = "CLUSTER_ACTION" in (on_cluster or ()) and not (acls is not None and is_granted(acls, acting))
     missing, untold = list[Right](), list[Right]()
     for need in needs:
         operation, kind = need.right.operation, need.right.kind
@@ -132,12 +135,10 @@ async def _lacking(cluster: Cluster, needs: Iterable[Need]) -> list[Right]:
         have = None if told is None or operation == "CREATE" else operation in told
         if operation == "CREATE" and "CREATE" in (on_cluster or ()):
             have = True
-        if have is None and acls is not None and "CLUSTER_ACTION" not in (on_cluster or ()):
-            have = is_granted(
-                acls, need
-            )  # who has that right may do everything by the broker's own settings, which ACLs do not show
-        if have is None and "CLUSTER_ACTION" in (on_cluster or ()):
+        if have is None and everything:
             have = True
+        if have is None and acls is not None:
+            have = is_granted(acls, need)
         if have is None and kind == "cluster" and operation == "DESCRIBE":
             have = not isinstance(listed, Refusal)
         if have is not True:
