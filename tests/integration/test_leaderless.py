@@ -30,6 +30,8 @@ def test_a_partition_without_leader_is_named(
     victim = next(broker for broker in east.brokers if broker.node_id == max(leaders().values()))
     victim.kill()
     wait_for(lambda: -1 in leaders().values(), "a partition without leader")
+    # Nobody who comes now hears of it before it returns.
+    wait_for(lambda: victim.node_id not in client.list_topics(timeout=10).brokers, "the site to leave the broker out")
     lost = next(p for p, leader in leaders().items() if leader < 0)
     found = status(setup)
     assert [p["end"] is None for p in found["partitions"]] == [p == lost for p in range(3)]

@@ -16,6 +16,7 @@ import ssl
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -368,6 +369,7 @@ class Cluster:
                 request, node_id=node, request_timeout_ms=None if timeout is None else int(timeout * 1000)
             )
         except kerrors.KafkaError as error:
+            error.site, error.request = self.site.name, type(request).__name__.removesuffix("Request")
             future = Future().failure(error)
         return future
 
@@ -395,6 +397,13 @@ class Cluster:
 
     async def refresh_brokers(self) -> None:
         await self._manager.cluster.refresh_metadata()
+
+    async def meet(self, nodes: Iterable[int]) -> None:
+        """Learn the addresses of brokers that kafka-python has not heard of. By itself it asks every few minutes, and refuses to send to whom it does not
+        know: a broker that was down when we came would be left out for as long after its return."""
+        if any(self._manager.cluster.broker_metadata(node) is None for node in nodes):
+            with suppress(kerrors.KafkaError, OSError):  # whoever sends to it is told so, and tries again
+                await self.refresh_brokers()
 
     async def metadata(self, topics: list[str] | None, node: int | None = None) -> Metadata:
         """Leaders and ids of these topics (``None``: of all), as one broker knows them; a topic's error is a value.
@@ -426,6 +435,7 @@ class Cluster:
             }
             found[topic.name] = TopicInfo(topic.name, getattr(topic, "topic_id", None) or NO_ID, partitions, error)
         brokers = [b.node_id for b in response.brokers]
+        await self.meet(brokers)
         return Metadata(response.cluster_id or "", brokers, found, getattr(response, "controller_id", -1))
 
     async def coordinator(self, kind: int, key: str) -> int:
@@ -440,6 +450,7 @@ class Cluster:
                 answer = await self.request(FindCoordinatorRequest(key=key, key_type=kind, max_version=3))
             if answer.error_code:
                 raise self.refused("FindCoordinator", answer.error_code, key)
+            await self.meet([answer.node_id])
             self._coordinators[kind, key] = answer.node_id
         return self._coordinators[kind, key]
 

@@ -278,4 +278,5 @@ async def _coordinators(cluster: Cluster, groups: list[str]) -> dict[str, int | 
             else:
                 found[group] = answer.node_id
                 cluster.remember_coordinator(GROUP, group, answer.node_id)
+    await cluster.meet({node for node in found.values() if isinstance(node, int)})
     return found

@@ -268,10 +268,11 @@ class _Judge:
                 self.result.add(kind, number)
 
         unmapped = ~self.mapped
+        # What came home is among what the link leaves out, and is judged on the way home.
+        count("returned", take(unmapped & inside(pair.returned, offset)))
         self.result.leave("stranded", HERE, offset[take(unmapped & inside(pair.stranded, offset))])
         if unit.seeded:
             count("unexpected", take(unmapped), "not seeded")
-        count("returned", take(unmapped & inside(pair.returned, offset)))
         self.result.leave("before_start", HERE, offset[take(unmapped & (offset < pair.expected_from))])
         count("missing", take(unmapped), "not copied")
         self.result.leave("expired", HERE, offset[take(self.place < pair.target_start)])
