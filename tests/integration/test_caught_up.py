@@ -91,7 +91,7 @@ def test_records_that_wait_are_told(east: KafkaSite, west: KafkaSite, unique_top
     produce(east, topic, numbered(11))
     nothing = verify(setup.config, setup.link, workers=in_this_process)
     assert (nothing.clean, nothing.waiting) == (False, 11)
-    assert nothing.verdict == "nothing was compared: 11 records wait to be copied"
+    assert nothing.verdict == "nothing was compared; 11 records wait to be copied"
     copy_until_caught_up(setup)
     produce(east, topic, numbered(3, 11))
     some = verify(setup.config, setup.link, workers=in_this_process)
